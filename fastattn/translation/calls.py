@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastattn.plot import AttentionPlot
 
 EachText = str | Iterable[str | None] | None  # one for all texts, or one each
+TokenLists = list[list[str]]
 
 
 class SearchOptions(DecoderOptions, total=False):
@@ -120,6 +121,10 @@ class OptionResolver:
             self._tokenizer.pair(*direction[1:])
         return Directions(direction, several)
 
+    def directions(self, texts: Sequence[str], options: Any) -> list[Direction]:
+        """The direction of each text, removed from the options; InputError unless there are as many as texts."""
+        return [direction for _, direction in with_directions(texts, self.take_directions(options))]
+
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
         return self._resolved(options, _checked_tokens)
@@ -141,9 +146,9 @@ def _checked_tokens(tokens: Any) -> Sequence[str]:
     return tokens
 
 
-def token_lists(name: str, values: Any) -> list[list[str]]:
+def token_lists(name: str, values: Any) -> TokenLists:
     """``values`` as a list of lists of tokens; InputError for anything else."""
-    lists: list[list[str]] = []
+    lists: TokenLists = []
     for tokens in check_several(name, values, "a list of lists of tokens"):
         lists.append(list(check_several(f"{name}[{len(lists)}]", tokens, "a list of tokens")))
         wrong = next((token for token in lists[-1] if not isinstance(token, str)), None)
@@ -152,7 +157,7 @@ def token_lists(name: str, values: Any) -> list[list[str]]:
     return lists
 
 
-def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
+def token_prefixes(target_prefix: Any, sources: int) -> TokenLists:
     """The target prefix of each source, [] for None; InputError unless there is one for each source."""
     if target_prefix is None:
         return [[] for _ in range(sources)]
@@ -190,11 +195,6 @@ def check_stream(options: DecodingOptions) -> None:
         raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
     if options.callback is not None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
-
-
-def directions_of(texts: Sequence[str], directions: Directions) -> list[Direction]:
-    """The direction of each text; InputError unless there are as many as texts."""
-    return [direction for _, direction in with_directions(texts, directions)]
 
 
 def with_directions(texts: Iterable[str], directions: Directions) -> Iterator[tuple[str, Direction]]:

@@ -108,9 +108,7 @@ class CachedTranslator(StreamedTranslator):
         self._model, self._most = model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            with suppress(
-                sqlite3.OperationalError
-            ):  # raised at once, despite the timeout, while another process does it
+            with suppress(sqlite3.OperationalError):  # despite the timeout, while another process does it
                 self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(

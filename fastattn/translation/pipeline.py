@@ -16,7 +16,15 @@ from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation, token_lists
+from fastattn.translation.calls import (
+    Direction,
+    Score,
+    TextCall,
+    TokenLists,
+    TokenTranslation,
+    Translation,
+    token_lists,
+)
 
 # The longest part, in tokens, if the architecture has no limit.
 UNLIMITED = 1024
@@ -67,13 +75,13 @@ class Pipeline:
         lines = split_lines(text, self._tokenizer, self.max_source_length, call.split, longest, pair)
         return Document(lines, prefix_tokens, pair)
 
-    def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> list[list[str]]:
+    def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> TokenLists:
         listed = token_lists("sources", sources)
         cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in listed]
         self.check_sources(cut)
         return cut
 
-    def check_sources(self, sources: list[list[str]]) -> None:
+    def check_sources(self, sources: TokenLists) -> None:
         for number, source in enumerate(sources):
             if self._max_positions and len(source) > self.max_source_length:
                 raise InputError(
@@ -121,7 +129,7 @@ class Pipeline:
         first  the first text's number, for the callback
         """
         options = call.decoding if call.details else self._without_scores(call.decoding)
-        sources, prefixes, numbers = list[list[str]](), list[list[str]](), list[PartNumber]()
+        sources, prefixes, numbers = TokenLists(), TokenLists(), list[PartNumber]()
         for number, document in enumerate(documents, first):
             if isinstance(document, Document):
                 sources += document.parts
@@ -154,8 +162,8 @@ class Pipeline:
 
     def plan_parts(
         self,
-        sources: list[list[str]],
-        prefixes: list[list[str]],
+        sources: TokenLists,
+        prefixes: TokenLists,
         options: DecodingOptions,
         numbers: list[PartNumber] | None = None,
     ) -> Plan:
@@ -193,11 +201,7 @@ class Pipeline:
         return results
 
     def stream(
-        self,
-        sources: list[list[str]],
-        prefixes: list[list[str]],
-        options: DecodingOptions,
-        pair: LanguagePair | None = None,
+        self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions, pair: LanguagePair | None = None
     ) -> Iterator[Step]:
         """Yield the Steps of the parts of one text, one part after another, computed on demand.
 
@@ -216,9 +220,7 @@ class Pipeline:
 
         return steps()
 
-    def plan_scores(
-        self, listed: list[list[str]], targets: list[list[str]], directions: Sequence[Direction] = ()
-    ) -> Plan:
+    def plan_scores(self, listed: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
         """The Score of each target for its source; all 0 for an empty source, for which the model does not run.
 
         directions  of each pair, if texts were given; none if tokens were

@@ -48,7 +48,6 @@ from fastattn.translation.calls import (
     Translation,
     check_file_options,
     check_stream,
-    directions_of,
     token_lists,
     token_prefixes,
     with_directions,
@@ -285,7 +284,7 @@ class Translator(ModelBase):
         call_directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        directions = directions_of(listed, call_directions)
+        directions = [direction for _, direction in with_directions(listed, call_directions)]
         pool = None if call.decoding.callback is not None else self._pool_for(len(listed))
         if pool is not None or submitted:
             for text, direction in zip(listed, directions):
@@ -406,7 +405,7 @@ class Translator(ModelBase):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            (direction,) = directions_of([source], self._resolver.take_directions(options))
+            (direction,) = self._resolver.directions([source], options)
             direction = direction._replace(target_prefix=cast(str | None, target_prefix))
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
@@ -427,11 +426,7 @@ class Translator(ModelBase):
     ) -> list[Score]: ...
 
     def score(
-        self,
-        source: str | Texts,
-        target: str | Texts,
-        source_lang: EachText = None,
-        target_lang: EachText = None,
+        self, source: str | Texts, target: str | Texts, source_lang: EachText = None, target_lang: EachText = None
     ) -> Score | list[Score]:
         """The model's log-probability of each token of a given translation, the end token included.
 
@@ -442,8 +437,7 @@ class Translator(ModelBase):
             raise InputError("score should be given two texts, or two lists of texts")
         sources = [source] if isinstance(source, str) else check_texts("source", source)
         targets = [target] if isinstance(target, str) else check_texts("target", target)
-        languages = {"source_lang": source_lang, "target_lang": target_lang}
-        directions = directions_of(sources, self._resolver.take_directions(languages))
+        directions = self._resolver.directions(sources, {"source_lang": source_lang, "target_lang": target_lang})
         pairs = [self._pipeline.check_text(text, direction) for text, direction in zip(sources, directions)]
         tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
         scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], directions)
@@ -457,8 +451,7 @@ class Translator(ModelBase):
         source_lang, target_lang: as in ``translate``. Raises InputError for decoders whose layers have no heads, such
         as recurrent ones.
         """
-        languages = {"source_lang": source_lang, "target_lang": target_lang}
-        (direction,) = directions_of([text], self._resolver.take_directions(languages))
+        (direction,) = self._resolver.directions([text], {"source_lang": source_lang, "target_lang": target_lang})
         pair = self._pipeline.check_text(text, direction)
         tokenizer, vocabularies = self._tokenizer, self._tokenizer.text
         source_ids = tokenizer.source_ids(tokenizer.surrounded_tokens(text, pair))

@@ -13,7 +13,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation
+from fastattn.translation.calls import Direction, Score, TextCall, TokenLists, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
 may_return(Score, TokenTranslation, Translation)
@@ -60,13 +60,11 @@ class TranslationProcesses:
                 raise result
             yield result
 
-    def plan_tokens(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Plan:
+    def plan_tokens(self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions) -> Plan:
         """The TokenTranslation of each source, or its error."""
         return self._plan("tokens", [sources, prefixes], _plain(options))
 
-    def plan_scores(
-        self, sources: list[list[str]], targets: list[list[str]], directions: Sequence[Direction] = ()
-    ) -> Plan:
+    def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
         """The Score of each target."""
         return self._plan("scores", [sources, targets, directions], measured=1)
 
