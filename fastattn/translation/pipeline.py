@@ -11,7 +11,7 @@ import numpy as np
 from fastattn.decoding.jobs import Allowance, Hypothesis, Job, allowances, late_search, normalized
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
-from fastattn.decoding.windows import in_windows, read_each
+from fastattn.decoding.windows import in_windows
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair
@@ -106,13 +106,19 @@ class Pipeline:
     ) -> Iterator[Any]:
         """The translation of each text, as ``in_windows`` yields them."""
 
-        def read(_: int, text: tuple[str, Direction]) -> tuple[int, Document]:
-            document = self.read_text(*text, call)
-            # empty texts count too, or a stream of them would never end a window
-            return 1 + sum(map(len, document.parts)), document
+        def read() -> Iterator[tuple[int, Document | FastattnError]]:
+            for text, direction in texts:
+                try:
+                    document = self.read_text(text, direction, call)
+                    # empty texts count too, or a stream of them would never end a window
+                    yield 1 + sum(map(len, document.parts)), document
+                except FastattnError as error:
+                    if not return_exceptions:
+                        raise
+                    yield 1, error
 
         make_plan = partial(self.plan, call=call)
-        return in_windows(self._service, read_each(texts, read), make_plan, call.decoding, return_exceptions)
+        return in_windows(self._service, read(), make_plan, call.decoding, return_exceptions)
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
         """``plan`` of texts that the plan itself reads."""
