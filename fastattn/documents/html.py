@@ -114,7 +114,7 @@ class Page:
         self._values: dict[
             int, list[tuple[int, int, int]]
         ] = {}  # id of a tag -> start and end of a value, index of its text
-        self._held: list[SourceToken] = []  # of the current sentence
+        self._pending: list[SourceToken] = []  # of the current sentence
         self._sentences: dict[int, list[SourceToken]] = {}  # index of a text -> its tokens
         tokens = SourceTokens(source).tokens
         closers = _closers(tokens)
@@ -126,7 +126,7 @@ class Page:
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
-                self._held += _apart(token)
+                self._pending += _apart(token)
             else:
                 self._end_sentence()
                 self._parts.append(token)
@@ -151,17 +151,17 @@ class Page:
             self._end_sentence()
             self._parts.append(element)
         else:
-            self._held.append(element)
+            self._pending.append(element)
 
     def _end_sentence(self) -> None:
-        held, self._held = _joined(self._held), []
-        if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
-            self._parts += held
-            self.texts += (unread(token.text) for token in held if token.kind == "kept")
+        tokens, self._pending = _joined(self._pending), []
+        if not any(map(str.isalpha, "".join(token.text for token in tokens if token.kind == "text"))):
+            self._parts += tokens
+            self.texts += (unread(token.text) for token in tokens if token.kind == "kept")
             return
-        self._sentences[len(self.texts)] = held
+        self._sentences[len(self.texts)] = tokens
         self._parts.append(len(self.texts))
-        self.texts.append(_marked(held))
+        self.texts.append(_marked(tokens))
 
     def _read_values(self, token: SourceToken) -> None:
         """Find a tag's attributes that people read."""
@@ -198,11 +198,11 @@ class Page:
 
     def _sentence(self, number: int, answers: list[Marked]) -> str:
         """A sentence's translation with the blanks around it; an unchanged sentence stays byte for byte."""
-        held, answer = self._sentences[number], answers[number]
+        tokens, answer = self._sentences[number], answers[number]
         if answer == self.texts[number]:
-            return "".join(self._tag(token, answers) for token in held)
-        first = "".join(_outer_texts(held))
-        last = "".join(_outer_texts(held[::-1])[::-1])
+            return "".join(self._tag(token, answers) for token in tokens)
+        first = "".join(_outer_texts(tokens))
+        last = "".join(_outer_texts(tokens[::-1])[::-1])
         written = first[: len(first) - len(first.lstrip())]
         for kind, text, tags in answer.pieces():
             if kind == "close":
@@ -241,19 +241,19 @@ def _apart(token: SourceToken) -> Sequence[SourceToken]:
     return [SourceToken(kind, "", part, {}, html.unescape(part)) for kind, part in zip(kinds, parts) if part] or [token]
 
 
-def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
+def _joined(tokens: Sequence[SourceToken]) -> list[SourceToken]:
     """A sentence's tokens; an element without text becomes one token that stands alone, like a picture."""
-    closers, joined, at = partners([(token.kind, token.name) for token in held]), list[SourceToken](), 0
-    lengths = list(accumulate((len(token.text) + (token.kind == "kept") for token in held), initial=0))
-    while at < len(held):
-        token, end = held[at], closers.get(at, at)
+    closers, sentence, at = partners([(token.kind, token.name) for token in tokens]), list[SourceToken](), 0
+    lengths = list(accumulate((len(token.text) + (token.kind == "kept") for token in tokens), initial=0))
+    while at < len(tokens):
+        token, end = tokens[at], closers.get(at, at)
         if at < end and lengths[at] == lengths[end]:
-            parts = tuple(held[at : end + 1])
+            parts = tuple(tokens[at : end + 1])
             token = SourceToken("alone", token.name, "".join(part.source for part in parts), {}, "", parts)
             at = end
-        joined.append(token)
+        sentence.append(token)
         at += 1
-    return joined
+    return sentence
 
 
 def _is_protected(token: SourceToken) -> bool:
@@ -264,51 +264,51 @@ def _is_protected(token: SourceToken) -> bool:
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
     """Index of an opening tag -> index of its closing tag, whatever is unclosed between them."""
-    closers, begun = dict[int, int](), dict[str, list[int]]()
+    closers, open_tags = dict[int, int](), dict[str, list[int]]()
     for number, token in enumerate(tokens):
         if token.kind == "open":
-            begun.setdefault(token.name, []).append(number)
-        elif token.kind == "close" and begun.get(token.name):
-            closers[begun[token.name].pop()] = number
+            open_tags.setdefault(token.name, []).append(number)
+        elif token.kind == "close" and open_tags.get(token.name):
+            closers[open_tags[token.name].pop()] = number
     return closers
 
 
 def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     """Index of an opening tag -> index of its closing tag, for tags of (kind, name)."""
-    closers, begun, names = dict[int, int](), list[int](), Counter[str]()
+    closers, open_tags, names = dict[int, int](), list[int](), Counter[str]()
     for number, (kind, name) in enumerate(tags):
         if kind == "open":
-            begun.append(number)
+            open_tags.append(number)
             names[name] += 1
         elif kind == "close" and names[name]:
-            while tags[begun[-1]][1] != name:
-                names[tags[begun.pop()][1]] -= 1
+            while tags[open_tags[-1]][1] != name:
+                names[tags[open_tags.pop()][1]] -= 1
             names[name] -= 1
-            closers[begun.pop()] = number
+            closers[open_tags.pop()] = number
     return closers
 
 
-def _outer_texts(held: list[SourceToken]) -> list[str]:
+def _outer_texts(tokens: list[SourceToken]) -> list[str]:
     """The texts of the tokens before the first one that stands alone, such as a picture."""
-    return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), held)]
+    return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), tokens)]
 
 
-def _marked(held: list[SourceToken]) -> Marked:
+def _marked(tokens: list[SourceToken]) -> Marked:
     """A sentence with blanks as a browser shows them. A tag without a closing tag marks a position."""
-    closers = partners([(token.kind, token.name) for token in held])
+    closers = partners([(token.kind, token.name) for token in tokens])
     tags = {*closers, *closers.values()}
-    stand = (number for number, token in enumerate(held) if token.kind != "text" and number not in tags)
-    first = next(stand, len(held))  # token that stands alone: blanks beside it belong to the text
+    stand = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in tags)
+    first = next(stand, len(tokens))  # token that stands alone: blanks beside it belong to the text
 
     def shown(number: int, text: str, marks: Sequence[Mark]) -> str:
         blank = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
-        own_text = re.sub(r"\s+", " ", held[number].text)
+        own_text = re.sub(r"\s+", " ", tokens[number].text)
         return own_text.removeprefix(" ") if blank else own_text
 
     def what(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
-        return held[tag], None if closer is None else held[closer]
+        return tokens[tag], None if closer is None else tokens[closer]
 
-    text, marks = from_tags([token.kind for token in held], closers, shown, what)
+    text, marks = from_tags([token.kind for token in tokens], closers, shown, what)
     end = max(len(text.rstrip()), *(mark.end for mark in marks if mark.start == mark.end and not mark.what[1]), 0)
     moved = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
     return Marked(text[:end], tuple(moved))

@@ -173,23 +173,23 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], 
     escaped  characters that the page escapes, besides those in pieces
     """
     begin, pieces = _without_name(pieces)
-    held, starts = list[SourcePiece](), [start for start, *_ in lines]
+    sentence, starts = list[SourcePiece](), [start for start, *_ in lines]
     last_piece = SourcePiece("hard", "")
     for piece in [*pieces, last_piece]:
         if piece.kind != "hard":
-            held.append(piece)
+            sentence.append(piece)
             continue
-        end = begin + sum(len(item.source) for item in held)
+        end = begin + sum(len(item.source) for item in sentence)
         first, last = (bisect_right(starts, place) - 1 for place in (begin, max(begin, end - 1)))
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
-        if held:
+        if sentence:
             spans[0][0] += begin - lines[first][0]
             if piece is not last_piece:
                 spans[-1][1] = lines[last][1] + end - lines[last][0]
-            signs = escaped + "".join(item.text for item in held if item.kind == "escaped")
-            valued = [item for item in held if item.values]
-            yield MarkdownSentence(_marked(held), signs, [(start, stop) for start, stop in spans], valued)
-        begin, held = end + len(piece.source), []
+            signs = escaped + "".join(item.text for item in sentence if item.kind == "escaped")
+            valued = [item for item in sentence if item.values]
+            yield MarkdownSentence(_marked(sentence), signs, [(start, stop) for start, stop in spans], valued)
+        begin, sentence = end + len(piece.source), []
 
 
 def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
@@ -293,14 +293,14 @@ def _marked(pieces: list[SourcePiece]) -> Marked:
 
 def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
     """The source of a sentence; ``renewed``: source of a piece -> the same with translated values."""
-    written, begun = "", list[int]()
+    written, starts = "", list[int]()
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
             source = _LINE_END.sub(" ", renewed.get(sources[kind == "close"], sources[kind == "close"]))
-            if kind == "close" and written[begun.pop() :] != sources[2] and source in SHORT:
+            if kind == "close" and written[starts.pop() :] != sources[2] and source in SHORT:
                 source = f"][{sources[2]}]"
             written += source
-            begun += [len(written)] * (kind == "open")
+            starts += [len(written)] * (kind == "open")
         elif kind == "kept" and sources:
             written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else both would be one
             written += _LINE_END.sub(" ", sources[0])

@@ -43,13 +43,13 @@ class Marked(NamedTuple):
 
     def pieces(self) -> Iterator[tuple[Literal["text", "kept", "open", "close"], str, Any]]:
         """The text in order: (kind, text, a mark's ``what``); a mark that keeps is one "kept" piece."""
-        at, begun = 0, list[Mark]()
+        at, open_marks = 0, list[Mark]()
         for mark in (*self.marks, None):
             place, depth = (len(self.text), 0) if mark is None else (mark.start, mark.depth)
-            while len(begun) > depth:
-                yield "text", self.text[at : begun[-1].end], None
-                at = begun[-1].end
-                yield "close", "", begun.pop().what
+            while len(open_marks) > depth:
+                yield "text", self.text[at : open_marks[-1].end], None
+                at = open_marks[-1].end
+                yield "close", "", open_marks.pop().what
             yield "text", self.text[at:place], None
             at = place
             if mark is not None and mark.keeps:
@@ -57,7 +57,7 @@ class Marked(NamedTuple):
                 at = mark.end
             elif mark is not None:
                 yield "open", "", mark.what
-                begun.append(mark)
+                open_marks.append(mark)
 
 
 class Node:

@@ -218,15 +218,15 @@ class Paragraph:
         self.texts: list[Marked] = []
         self.untranslated: list[str] = []  # texts of elements that stay, such as ruby
         self._parts: list[Element] = []  # the elements between the texts; None: a text
-        held: list[Element] = []
+        children: list[Element] = []
         for child in [child for child in element if child.tag != WORD + "pPr"]:
             element.remove(child)
             if _breaks(child):
-                self._end_text(held)
+                self._end_text(children)
                 self._parts.append(child)
             elif child.tag != WORD + "proofErr":
-                held.append(child)
-        self._end_text(held)
+                children.append(child)
+        self._end_text(children)
 
     @staticmethod
     def _runs(element: Element) -> Iterator[Element]:
@@ -237,13 +237,13 @@ class Paragraph:
             elif _text_of(child) is not None:
                 yield child
 
-    def _end_text(self, held: list[Element]) -> None:
-        if held:
-            self.texts.append(self._marked(held))
+    def _end_text(self, children: list[Element]) -> None:
+        if children:
+            self.texts.append(self._marked(children))
             self._parts.append(None)
-            held.clear()
+            children.clear()
 
-    def _marked(self, held: list[Element]) -> Marked:
+    def _marked(self, elements: list[Element]) -> Marked:
         text, marks = "", list[Mark]()
 
         def take(children: list[Element], depth: int) -> None:
@@ -268,7 +268,7 @@ class Paragraph:
                 text += run_text or ""
                 marks[number] = marks[number]._replace(end=len(text))
 
-        take(held, 0)
+        take(elements, 0)
         return Marked(text, tuple(marks))
 
     @staticmethod
@@ -330,18 +330,18 @@ def _split(run: Element) -> None:
 
 def _gather_fields(parent: Element) -> None:
     """Put each field with a result, whose beginning and end are siblings, into an element FIELD."""
-    begun = list[list[Element]]()  # of each open field: its beginning, the separator before its result
+    open_fields = list[list[Element]]()  # of each open field: its beginning, the separator before its result
     for run in list(parent):
         field_char = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
         end = None if field_char is None else field_char.get(WORD + "fldCharType")
         if run.tag in WORD_ENCLOSES:
             _gather_fields(_inside(run))
         elif end == "begin":
-            begun.append([run])
-        elif end == "separate" and begun:
-            begun[-1].append(run)
-        elif end == "end" and begun:
-            begin, *separate = begun.pop()
+            open_fields.append([run])
+        elif end == "separate" and open_fields:
+            open_fields[-1].append(run)
+        elif end == "end" and open_fields:
+            begin, *separate = open_fields.pop()
             if separate:
                 _enclose(begin, separate[0], run)
 

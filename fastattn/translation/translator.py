@@ -356,8 +356,11 @@ class Translator(ModelBase):
         check_file_options(options, with_scores)
         options.setdefault("return_scores", with_scores)
         tokens = examples = 0
-        with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
-            results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
+        with (
+            open_text(source_path) as lines,
+            nullcontext() if target_path is None else open_text(target_path) as starts,
+        ):
+            results = self.translate_iter(lines, target_prefix=starts, split=split, details=True, **options)
             with open_file(output_path) as output:
                 for result in results:
                     examples += 1
