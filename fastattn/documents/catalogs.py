@@ -34,7 +34,10 @@ def translate_po(data: bytes, name: str) -> Steps:
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")
     try:
-        catalog = _parsed_po(polib, text)
+        with tempfile.TemporaryDirectory() as folder:  # polib splits a str, but no file, at all Unicode line separators
+            path = Path(folder, "catalog.po")
+            path.write_text(text, encoding="utf-8", newline="\n")
+            catalog = polib.pofile(str(path), wrapwidth=78, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
@@ -64,14 +67,6 @@ def translate_po(data: bytes, name: str) -> Steps:
         if encoded.isascii() or named is None or codecs.lookup(named[2]).name == charset:
             return encoded
     return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
-
-
-def _parsed_po(polib: Any, text: str) -> Any:
-    """polib's catalog of a text. From a file, since polib splits a str at all line separators of Unicode."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "catalog.po")
-        path.write_text(text, encoding="utf-8", newline="\n")
-        return polib.pofile(str(path), wrapwidth=78, encoding="utf-8")
 
 
 class _Message:

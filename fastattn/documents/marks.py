@@ -162,8 +162,9 @@ def keeps(marked: Marked, answer: Marked) -> bool:
     texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
     if expected != Counter(INVARIANT.findall(marked.text)):  # some have no mark, or touch another text
-        counts = ({each: text.count(each) for each in expected} for text in (marked.text, answer.text))
-        expected, actual = map(Counter, counts)
+        expected, actual = (
+            Counter({each: text.count(each) for each in expected}) for text in (marked.text, answer.text)
+        )
     return expected == actual
 
 

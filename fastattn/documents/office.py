@@ -54,10 +54,7 @@ Readers = dict[str, Callable[[bytes, str], Steps]]  # pattern of the names of an
 
 
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
-    """A Word document: text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if asked.
-
-    Formats move with their words.
-    """
+    """A Word document with headers, notes, boxes, charts, alternative texts and properties; formats move with words."""
     readers: Readers = {
         r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
         r"docProps/core\.xml": _properties_part,
@@ -197,10 +194,7 @@ def _properties_part(data: bytes, name: str, language: str | None = None) -> Ste
 
 
 class Paragraph:
-    """A paragraph of a Word document: the texts between its line breaks and tabs.
-
-    Marks enclose text in another format than that of most characters.
-    """
+    """The texts of a Word paragraph between line breaks and tabs, with marks around text in less usual formats."""
 
     def __init__(self, element: Element):
         self._element = element
