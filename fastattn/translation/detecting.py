@@ -83,8 +83,8 @@ class DetectingTranslator(StreamedTranslator):
             answers = self._from(code, [texts[b] for b in numbers], stream.opened, call.shared)
             for b, answer in zip(numbers, answers):
                 if not isinstance(answer, FastattnError):
-                    details = {"language": code, "confidence": numbers[b], "through": getattr(answer, "through", None)}
-                    answer = DetectedTranslation(**details_of(answer), **details)
+                    details = details_of(answer) | {"through": getattr(answer, "through", None)}
+                    answer = DetectedTranslation(**details, language=code, confidence=numbers[b])
                 results[b] = answer
         return results
 

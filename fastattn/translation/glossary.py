@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_text
@@ -198,19 +198,11 @@ def _edges(term: str, after: str) -> tuple[str, str]:
 def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
     """[start, end) of a term's translation by the alignment: the longest run of words that attend to the term."""
     links = sorted(word_links(sentence.text, sentence.translation), key=lambda link: link.target)
-    runs, before = list[list[int]](), False
-    for link in links:
-        looks = link.source[0] < term.end and term.start < link.source[1]
-        if looks and before:
-            runs[-1][1] = link.target[1]
-        elif looks:
-            runs.append(list(link.target))
-        before = looks
+    groups = groupby(links, key=lambda link: link.source[0] < term.end and term.start < link.source[1])
+    runs = [list(run) for attends, run in groups if attends]
     if runs:
-        start, end = max(runs, key=lambda run: run[1] - run[0])
-        return start, end
-    behind = [link.target[1] for link in links if link.source[1] <= term.start]
-    at = max(behind, default=0)
+        return max(((run[0].target[0], run[-1].target[1]) for run in runs), key=lambda span: span[1] - span[0])
+    at = max((link.target[1] for link in links if link.source[1] <= term.start), default=0)
     return at, at
 
 

@@ -76,8 +76,7 @@ class Pipeline:
         return Document(lines, prefix_tokens, pair)
 
     def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> TokenLists:
-        listed = token_lists("sources", sources)
-        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in listed]
+        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in token_lists("sources", sources)]
         self.check_sources(cut)
         return cut
 
@@ -250,15 +249,9 @@ class Pipeline:
     ) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
+        ids, recalled = self._tokenizer.source_ids(source), options.rules is not None
         return Job(
-            self._tokenizer.source_ids(source),
-            start[:1],
-            start[1:],
-            options,
-            forced=forced,
-            allowed=allowed,
-            recalled=options.rules is not None,
-            allowance=allowance,
+            ids, start[:1], start[1:], options, forced=forced, allowed=allowed, recalled=recalled, allowance=allowance
         )
 
     def _shown(self, step: Step, number: PartNumber) -> Step | None:
@@ -309,14 +302,8 @@ class Pipeline:
                 for t, surface in enumerate(surfaces):
                     if surface == unknown:
                         surfaces[t] = source[int(attention_TS[t].argmax())]
-        return TokenTranslation(
-            source,
-            tokens,
-            [hypothesis.score for hypothesis in hypotheses],
-            [hypothesis.log_probability for hypothesis in hypotheses],
-            [hypothesis.length for hypothesis in hypotheses],
-            attention if options.return_attention else None,
-        )
+        figures = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
+        return TokenTranslation(source, tokens, *figures, attention=attention if options.return_attention else None)
 
     def _empty_translation(
         self, source: list[str], start: list[int], options: DecodingOptions, forced: int
