@@ -302,8 +302,9 @@ class Pipeline:
                 for t, surface in enumerate(surfaces):
                     if surface == unknown:
                         surfaces[t] = source[int(attention_TS[t].argmax())]
-        figures = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
-        return TokenTranslation(source, tokens, *figures, attention=attention if options.return_attention else None)
+        scores, log_probs, lengths = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
+        returned = attention if options.return_attention else None
+        return TokenTranslation(source, tokens, scores, log_probs, lengths, returned)
 
     def _empty_translation(
         self, source: list[str], start: list[int], options: DecodingOptions, forced: int
