@@ -278,7 +278,9 @@ class MarkProjection:
 
     def __init__(self, source: str, translation: str):
         self._source, self._translation, self._small = source, translation, translation.lower()
-        self._found: dict[tuple[int, str, bool], int] = {}  # (node, kept text, case-sensitive) -> where to search next
+        self._next_places: dict[
+            tuple[int, str, bool], int
+        ] = {}  # (node, kept text, case-sensitive) -> where to search next
 
     def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
         """A node's part of the translation, with its inner marks."""
@@ -389,7 +391,7 @@ class MarkProjection:
         text, is_word = inner.text, inner.text.isalpha() and inner.text.islower()
         for as_written in (True, False):
             key = id(node), text, as_written
-            places = self._places(text, as_written, self._found.get(key, node.start), node.end)
+            places = self._places(text, as_written, self._next_places.get(key, node.start), node.end)
             free = ((start, start + len(text)) for start in places if node.fits(start, start + len(text)))
             some = list(islice(free, MOST_PLACES if is_word else 1))
             looked = (place for place in some if self._looks(inner.mark, *place, words))
@@ -398,7 +400,7 @@ class MarkProjection:
             if place is not None:
                 node.take(inner, *place)
             if not some or place == some[0]:  # the next mark with the same text goes on there
-                self._found[key] = node.end if place is None else place[1]
+                self._next_places[key] = node.end if place is None else place[1]
             if place is not None:
                 return
 
