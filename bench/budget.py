@@ -32,8 +32,8 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
-    "tokens": (("translation.calls", "Presentation", "tokens"),),
-    "joining": (("translation.calls", "Presentation", "join"), ("translation.calls", "Presentation", "detail")),
+    "tokens": (("translation.pipeline", "Pipeline", "_translation_of"),),
+    "joining": (("translation.pipeline", "Pipeline", "_join"), ("translation.pipeline", "Pipeline", "_detail")),
 }
 # Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {

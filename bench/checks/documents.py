@@ -13,8 +13,8 @@ from fastattn import Translator, translate_document
 from fastattn.documents.forms import form_of
 from fastattn.documents.html import READ, SourceTokens
 from fastattn.errors import InputError
-from fastattn.text.detecting import likely_languages
-from fastattn.text.kept import KEPT
+from fastattn.text.invariants import INVARIANT
+from fastattn.text.languages import likely_languages
 from fastattn.translation.calls import Translation
 
 
@@ -43,7 +43,7 @@ class Capitals:
 
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         for text in texts:
-            places = [0, *(place for match in KEPT.finditer(text) for place in match.span()), len(text)]
+            places = [0, *(place for match in INVARIANT.finditer(text) for place in match.span()), len(text)]
             parts = [text[start:end] for start, end in zip(places, places[1:])]
             capitals = "".join(part if number % 2 else part.upper() for number, part in enumerate(parts))
             yield Translation(capitals, [capitals], [0.0], []) if details else capitals
@@ -54,7 +54,7 @@ def structure(data: bytes, form: str) -> object:
     if form == "html":
         return Counter(
             (token.kind, token.name, *sorted(pair for pair in token.attributes.items() if pair[0] not in READ))
-            for token in SourceTokens(text).found
+            for token in SourceTokens(text).tokens
             if token.kind in ("open", "close", "alone") and token.name not in SPOKEN
         )
     if form == "md":

@@ -1,1 +1,1 @@
-"""Documents: their texts out, translations in, everything else as it was."""
+"""Documents: their texts are translated, and everything else stays as it was."""

@@ -1,20 +1,20 @@
-"""Which form of document a file has, by its name."""
+"""The forms of documents, by the names of their files."""
 
 import os
 from pathlib import PurePath
 
-# A form's name is the end of its files' names.
+# A form's name is the suffix of its files.
 FORMS = ("txt", "html", "md", "srt", "po", "xliff", "docx", "odt", "epub", "csv", "tsv", "jsonl")
 OTHER_NAMES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
 OTHER_NAMES |= dict.fromkeys(("htm", "xhtml"), "html")
-# What is translated where it is asked for: remarks of a Word or OpenDocument text, title and description of Markdown.
+# Parts that are translated on request: comments of a Word or OpenDocument text, title and description of Markdown.
 EXTRAS = ("comments", "front-matter")
 TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives say their encodings
 WITH_FIELDS = ("csv", "tsv", "jsonl")
 
 
 def form_of(path: str | os.PathLike[str]) -> str | None:
-    """The form that a file's name tells, or None."""
+    """The form of a file by its name, or None."""
     suffix = PurePath(path).suffix.lower().removeprefix(".")
     form = OTHER_NAMES.get(suffix, suffix)
     return form if form in FORMS else None

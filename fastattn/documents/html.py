@@ -1,4 +1,4 @@
-"""HTML and XHTML: tags stay around the words that they enclose, what nobody reads stays as it is, byte for byte."""
+"""HTML and XHTML: tags stay around their words, and everything invisible stays as it is, byte for byte."""
 
 import html
 import re
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from fastattn.documents.marks import Mark, Marked, from_tags, unread
 from fastattn.documents.texts import Steps, decoded, replaced
 
-# These stand in a sentence; any other tag ends one. <br> ends one too.
+# Tags within a sentence; any other tag, also <br>, ends one.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big button cite data del dfn em font i img ins label mark meter output progress q rb rp "
     "rt rtc ruby s small span strike strong sub sup time u wbr".split()
 )
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-# The content of these elements is not translated: that of WORDS stands within a sentence, that of HIDDEN does not.
+# Elements whose content is not translated: WORDS are parts of a sentence, HIDDEN are not.
 WORDS = frozenset("code kbd samp tt var".split())
 HIDDEN = frozenset("iframe math noscript object script style svg template".split())
 WHOLE = frozenset("listing plaintext pre xmp".split())
@@ -36,9 +36,9 @@ _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?(
 
 
 class SourceToken(NamedTuple):
-    """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other".
+    """A piece of the source. Kinds: "open", "close", "alone" (a tag that encloses nothing), "kept", "text" and "other".
 
-    parts  the tags of an element without text, which is "alone", or the first tag and the rest of one that is "kept"
+    parts  the tags of an element without text, which is "alone"; the first tag and the rest of one that is "kept"
     """
 
     kind: str
@@ -50,9 +50,9 @@ class SourceToken(NamedTuple):
 
 
 class SourceTokens(HTMLParser):
-    """The pieces of a page, which joined are the page.
+    """The pieces of a page; joined, they are the page.
 
-    A tag or a comment that the page ends within is "other", as is all of which the parser tells nothing.
+    An unfinished tag or comment at the end is "other", as is everything that the parser does not report.
     """
 
     def __init__(self, page: str):
@@ -60,12 +60,12 @@ class SourceTokens(HTMLParser):
         self._lines = [0, *(match.end() for match in re.finditer("\n", page))]
         self._begun: list[tuple[int, str, str, dict[str, str], str]] = [(0, "other", "", {}, "")]
         self.feed(page)
-        if self.cdata_elem is None and _UNENDED.match(self.rawdata):  # of which browsers show nothing either
+        if self.cdata_elem is None and _UNENDED.match(self.rawdata):  # browsers show nothing of it either
             self._add("other")
         else:
             self.close()
         ends = [*(begin for begin, *_ in self._begun[1:]), len(page)]
-        self.found = [
+        self.tokens = [
             SourceToken(kind, name, page[begin:end], attributes, text)
             for (begin, kind, name, attributes, text), end in zip(self._begun, ends)
             if end > begin
@@ -77,12 +77,12 @@ class SourceTokens(HTMLParser):
         self._begun.append((self._lines[line - 1] + column, kind, name, values, text))
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """As browsers read them: what is no section that the parser knows is a comment."""
-        known = _SECTION.match(self.rawdata, i)
-        return super().parse_marked_section(i, report) if known else self.parse_bogus_comment(i, report)
+        """As in browsers: a section that the parser does not know is a comment."""
+        section = _SECTION.match(self.rawdata, i)
+        return super().parse_marked_section(i, report) if section else self.parse_bogus_comment(i, report)
 
     def parse_endtag(self, i: int) -> int:
-        """``</>``, which the parser passes over, has a place of its own."""
+        """``</>``, which the parser skips, is a piece of its own."""
         if self.rawdata.startswith("</>", i):
             self._add("other")
         return super().parse_endtag(i)
@@ -106,15 +106,17 @@ class SourceTokens(HTMLParser):
 
 
 class Page:
-    """A page's sentences, and where they go."""
+    """A page's sentences and their places."""
 
     def __init__(self, source: str):
         self.texts: list[Marked] = []
-        self._parts: list[int | SourceToken] = []  # the number of a text, or a tag
-        self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
-        self._held: list[SourceToken] = []  # of a sentence
-        self._sentences: dict[int, list[SourceToken]] = {}  # of a text
-        tokens = SourceTokens(source).found
+        self._parts: list[int | SourceToken] = []  # the index of a text, or a tag
+        self._values: dict[
+            int, list[tuple[int, int, int]]
+        ] = {}  # id of a tag -> start and end of a value, index of its text
+        self._pending: list[SourceToken] = []  # of the current sentence
+        self._sentences: dict[int, list[SourceToken]] = {}  # index of a text -> its tokens
+        tokens = SourceTokens(source).tokens
         closers = _closers(tokens)
         at = 0
         while at < len(tokens):
@@ -124,7 +126,7 @@ class Page:
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
-                self._held += _apart(token)
+                self._pending += _apart(token)
             else:
                 self._end_sentence()
                 self._parts.append(token)
@@ -135,12 +137,12 @@ class Page:
 
     @staticmethod
     def _has_lines(element: Sequence[SourceToken]) -> bool:
-        """Whether an element is a field for texts that is filled with several lines, which stay."""
+        """Whether an element is a text field with several lines, which stay."""
         is_field = bool(element) and element[0].name == "textarea"
         return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
 
-    def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
-        source, text = ("".join(parts) for parts in zip(*((one.source, one.text) for one in kept)))
+    def _keep(self, token: SourceToken, tokens: list[SourceToken]) -> None:
+        source, text = "".join(inner.source for inner in tokens), "".join(inner.text for inner in tokens)
         if token.name in HIDDEN - UNSEEN | WHOLE | {"textarea"}:
             self.texts.append(unread(text))
         within = SourceToken("other", "", source[len(token.source) :], {}, "")
@@ -149,20 +151,20 @@ class Page:
             self._end_sentence()
             self._parts.append(element)
         else:
-            self._held.append(element)
+            self._pending.append(element)
 
     def _end_sentence(self) -> None:
-        held, self._held = _joined(self._held), []
-        if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
-            self._parts += held
-            self.texts += (unread(token.text) for token in held if token.kind == "kept")
+        tokens, self._pending = _joined(self._pending), []
+        if not any(map(str.isalpha, "".join(token.text for token in tokens if token.kind == "text"))):
+            self._parts += tokens
+            self.texts += (unread(token.text) for token in tokens if token.kind == "kept")
             return
-        self._sentences[len(self.texts)] = held
+        self._sentences[len(self.texts)] = tokens
         self._parts.append(len(self.texts))
-        self.texts.append(_marked(held))
+        self.texts.append(_marked(tokens))
 
     def _read_values(self, token: SourceToken) -> None:
-        """Find what people read in a tag's attributes."""
+        """Find a tag's attributes that people read."""
         if token.kind not in ("open", "alone"):
             return
         names = READ & token.attributes.keys()
@@ -195,12 +197,12 @@ class Page:
         return replaced(token.source, edits)
 
     def _sentence(self, number: int, answers: list[Marked]) -> str:
-        """A sentence's translation, blanks around it as they were; one that has not changed as it was."""
-        held, answer = self._sentences[number], answers[number]
+        """A sentence's translation with the blanks around it; an unchanged sentence stays byte for byte."""
+        tokens, answer = self._sentences[number], answers[number]
         if answer == self.texts[number]:
-            return "".join(self._tag(token, answers) for token in held)
-        first = "".join(_outer_texts(held))
-        last = "".join(_outer_texts(held[::-1])[::-1])
+            return "".join(self._tag(token, answers) for token in tokens)
+        first = "".join(_outer_texts(tokens))
+        last = "".join(_outer_texts(tokens[::-1])[::-1])
         written = first[: len(first) - len(first.lstrip())]
         for kind, text, tags in answer.pieces():
             if kind == "close":
@@ -211,18 +213,18 @@ class Page:
 
 
 def _values(tag: str) -> dict[str, tuple[int, int]]:
-    """Where the values of a tag's attributes are, without quotes; of several of a name the first, as in browsers."""
-    found, name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
+    """Attribute -> [start, end) of its value without quotes; the first of several with one name, as in browsers."""
+    spans, name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
     at = name.end() if name else len(tag)
     while match := _ATTRIBUTE.match(tag, at):
         at = match.end()
         if match.lastindex and match.lastindex > 1:
-            found.setdefault(match[1].lower(), match.span(match.lastindex))
-    return found
+            spans.setdefault(match[1].lower(), match.span(match.lastindex))
+    return spans
 
 
 def _with_language(tag: str, language: str) -> str:
-    """A tag whose languages, where it names some, are another."""
+    """A tag with its language attributes, if it has some, set to a language."""
     spans, edits = _values(tag), list[tuple[int, int, str]]()
     for start, end in (spans[name] for name in ("lang", "xml:lang") if name in spans):
         quotes = tag[start - 1] in "\"'"
@@ -231,7 +233,7 @@ def _with_language(tag: str, language: str) -> str:
 
 
 def _apart(token: SourceToken) -> Sequence[SourceToken]:
-    """A text and the runs of blanks in it that a browser shows as they are."""
+    """A text token split at runs of blanks that a browser shows as they are."""
     runs = [match.span() for match in _SHOWN_BLANKS.finditer(token.source)] if token.kind == "text" else []
     places = [0, *(place for run in runs for place in run), len(token.source)]
     parts = [token.source[start:end] for start, end in pairwise(places)] if runs else []
@@ -239,91 +241,91 @@ def _apart(token: SourceToken) -> Sequence[SourceToken]:
     return [SourceToken(kind, "", part, {}, html.unescape(part)) for kind, part in zip(kinds, parts) if part] or [token]
 
 
-def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
-    """A sentence's tokens, those of an element without text as one, which stands for itself as a picture does."""
-    closers, joined, at = partners([(token.kind, token.name) for token in held]), list[SourceToken](), 0
-    said = list(accumulate((len(token.text) + (token.kind == "kept") for token in held), initial=0))
-    while at < len(held):
-        token, end = held[at], closers.get(at, at)
-        if at < end and said[at] == said[end]:
-            parts = tuple(held[at : end + 1])
+def _joined(tokens: Sequence[SourceToken]) -> list[SourceToken]:
+    """A sentence's tokens; an element without text becomes one token that stands alone, like a picture."""
+    closers, sentence, at = partners([(token.kind, token.name) for token in tokens]), list[SourceToken](), 0
+    lengths = list(accumulate((len(token.text) + (token.kind == "kept") for token in tokens), initial=0))
+    while at < len(tokens):
+        token, end = tokens[at], closers.get(at, at)
+        if at < end and lengths[at] == lengths[end]:
+            parts = tuple(tokens[at : end + 1])
             token = SourceToken("alone", token.name, "".join(part.source for part in parts), {}, "", parts)
             at = end
-        joined.append(token)
+        sentence.append(token)
         at += 1
-    return joined
+    return sentence
 
 
 def _is_protected(token: SourceToken) -> bool:
-    """Whether a page says that an element, its attributes too, is not to be translated."""
+    """Whether an element and its attributes are marked as not to be translated."""
     names = token.attributes.get("class", "").split()
     return token.attributes.get("translate", "").lower() == "no" or "notranslate" in names
 
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
-    """The number of each opening tag's own closing one, whatever is not closed within."""
-    found, begun = dict[int, int](), dict[str, list[int]]()
+    """Index of an opening tag -> index of its closing tag, whatever is unclosed between them."""
+    closers, open_tags = dict[int, int](), dict[str, list[int]]()
     for number, token in enumerate(tokens):
         if token.kind == "open":
-            begun.setdefault(token.name, []).append(number)
-        elif token.kind == "close" and begun.get(token.name):
-            found[begun[token.name].pop()] = number
-    return found
+            open_tags.setdefault(token.name, []).append(number)
+        elif token.kind == "close" and open_tags.get(token.name):
+            closers[open_tags[token.name].pop()] = number
+    return closers
 
 
 def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
-    """The number of the closing tag of each opening one of (kind, name) that has one."""
-    found, begun, names = dict[int, int](), list[int](), Counter[str]()
+    """Index of an opening tag -> index of its closing tag, for tags of (kind, name)."""
+    closers, open_tags, names = dict[int, int](), list[int](), Counter[str]()
     for number, (kind, name) in enumerate(tags):
         if kind == "open":
-            begun.append(number)
+            open_tags.append(number)
             names[name] += 1
         elif kind == "close" and names[name]:
-            while tags[begun[-1]][1] != name:
-                names[tags[begun.pop()][1]] -= 1
+            while tags[open_tags[-1]][1] != name:
+                names[tags[open_tags.pop()][1]] -= 1
             names[name] -= 1
-            found[begun.pop()] = number
-    return found
+            closers[open_tags.pop()] = number
+    return closers
 
 
-def _outer_texts(held: list[SourceToken]) -> list[str]:
-    """The texts of the first tokens, up to one that stands for itself, such as a picture."""
-    return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), held)]
+def _outer_texts(tokens: list[SourceToken]) -> list[str]:
+    """The texts of the tokens before the first one that stands alone, such as a picture."""
+    return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), tokens)]
 
 
-def _marked(held: list[SourceToken]) -> Marked:
-    """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
-    closers = partners([(token.kind, token.name) for token in held])
+def _marked(tokens: list[SourceToken]) -> Marked:
+    """A sentence with blanks as a browser shows them. A tag without a closing tag marks a position."""
+    closers = partners([(token.kind, token.name) for token in tokens])
     tags = {*closers, *closers.values()}
-    stand = (number for number, token in enumerate(held) if token.kind != "text" and number not in tags)
-    first = next(stand, len(held))  # that stands for itself: blanks beside such ones are of the text
+    stand = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in tags)
+    first = next(stand, len(tokens))  # token that stands alone: blanks beside it belong to the text
 
     def shown(number: int, text: str, marks: Sequence[Mark]) -> str:
         blank = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
-        own = re.sub(r"\s+", " ", held[number].text)
-        return own.removeprefix(" ") if blank else own
+        own_text = re.sub(r"\s+", " ", tokens[number].text)
+        return own_text.removeprefix(" ") if blank else own_text
 
     def what(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
-        return held[tag], None if closer is None else held[closer]
+        return tokens[tag], None if closer is None else tokens[closer]
 
-    text, marks = from_tags([token.kind for token in held], closers, shown, what)
+    text, marks = from_tags([token.kind for token in tokens], closers, shown, what)
     end = max(len(text.rstrip()), *(mark.end for mark in marks if mark.start == mark.end and not mark.what[1]), 0)
     moved = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
     return Marked(text[:end], tuple(moved))
 
 
 def _charset(data: bytes) -> str:
-    """The one that a page names. A name that stands there in ASCII cannot be UTF-16's: browsers take that for UTF-8."""
-    found = _CHARSET.search(data[:2048])
-    named = found[1].decode() if found else "utf-8"
+    """The charset that a page names. For UTF-16, named in ASCII, it is UTF-8, as in browsers."""
+    match = _CHARSET.search(data[:2048])
+    charset = match[1].decode() if match else "utf-8"
     try:
-        return named if "<a>".encode(named) == b"<a>" else "utf-8"
+        return charset if "<a>".encode(charset) == b"<a>" else "utf-8"
     except (LookupError, UnicodeError):
-        return named  # which ``decoded`` tells
+        return charset  # ``decoded`` reports it
 
 
 def translate_html(data: bytes, name: str, language: str | None = None, charset: str = "") -> Steps:
-    """A page; in ``charset``, or the one that it names, else UTF-8. A language of its root becomes ``language``."""
+    """A page, in ``charset``, else the one that it names, else UTF-8. ``language`` replaces its root's language."""
     charset = charset or _charset(data)
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset

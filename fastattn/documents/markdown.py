@@ -1,4 +1,4 @@
-"""Markdown: sentences are translated where they stand; code, links, tables and front matter keep their form."""
+"""Markdown: sentences are translated in place; code, links, tables and front matter keep their form."""
 
 import re
 from bisect import bisect_right
@@ -13,8 +13,8 @@ _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
-# Lines and parts of lines that are no text: front matter, a container's, a heading's identifier and classes, a note's
-# kind.
+# Lines and parts of lines that are no text: front matter, directives of containers, identifiers and classes of
+# headings, kinds of admonitions.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _PLAIN = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
@@ -30,26 +30,26 @@ _DIRECTIVE = re.compile(
     r"^[ \t]*(?:!!!|\?\?\?\+?)[ \t]+[\w-]+",
     re.MULTILINE,
 )
-SHORT = ("]", "][]")  # the end of a reference whose text is its label
+SHORT = ("]", "][]")  # ends of a reference whose text is its label
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
-_ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
-# Before a note's text. Its further paragraphs are indented as a list's are, for which the parser takes it.
+_ESCAPES = {sign: f"\\{sign}" for sign in "\\`*_[]<>|"} | {"&": "&amp;"}
+# Before a footnote's text. The parser reads it as a list, whose further paragraphs are indented in the same way.
 _NOTE = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
-_DEFINITION = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a list of terms, each a paragraph like a list's
+_DEFINITION = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # in a definition list, read as a list too
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
-# A line that begins so would be a list, a heading, a quotation, a table or a rule.
+# The beginnings of lists, headings, quotations, tables and rules, which no line of a sentence may have.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
-_TAG_ALONE = re.compile(r"</?[A-Za-z][^<>]*>\s*\Z")  # as a paragraph's first line it would be a block of HTML
-# A paragraph that begins so would be none.
+_TAG_ALONE = re.compile(r"</?[A-Za-z][^<>]*>\s*\Z")  # the first line of a paragraph, it would begin an HTML block
+# The beginnings of blocks that are no paragraphs.
 _OPENS = re.compile(r"(?:[-+*]|#{1,6}|\d{1,9}[.)])(?:\s|\Z)|>|~{3}|\[[^\]]*\]:|(?:-[ \t]*){3,}\Z")
 
 
 class SourcePiece(NamedTuple):
-    """A piece of a paragraph's source; ``text`` is what a sentence has of it, ``name`` a tag's.
+    """A piece of a paragraph's source, its text in the sentence, and the name of a tag.
 
-    values  where the texts stand in it that people read beside the sentence, such as a picture's
+    values  [start, end) of texts in it that are read apart from the sentence, such as a picture's
     """
 
     kind: str
@@ -60,7 +60,7 @@ class SourcePiece(NamedTuple):
 
 
 class MarkdownSentence(NamedTuple):
-    """A text, the characters that were escaped in it, where its lines stand in the document, and pieces with values."""
+    """A text, the characters escaped in it, [start, end) of its lines in the document, and pieces with values."""
 
     text: Marked
     escaped: str
@@ -74,7 +74,7 @@ class MarkdownSentence(NamedTuple):
 
 
 class FrontValue(NamedTuple):
-    """A value of front matter: where it stands, its text, its quotes."""
+    """A value of front matter: [start, end) in the document, text, quotes."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ class FrontValue(NamedTuple):
     quote: str
 
     def written(self, text: str) -> str:
-        """Another text in its form; in quotes where it would be no plain value."""
+        """Another text in its form, in quotes if it is no plain value."""
         if self.quote == "'":
             return text.replace("'", "''")
         plain = not self.quote and _PLAIN.fullmatch(text)
@@ -91,25 +91,25 @@ class FrontValue(NamedTuple):
 
 
 def _front_values(page: str) -> list[FrontValue]:
-    """Title and description of YAML's front matter, where they are one line."""
-    front, found = _FRONT_MATTER.match(page), list[FrontValue]()
+    """Title and description of YAML front matter, if each is one line."""
+    front, values = _FRONT_MATTER.match(page), list[FrontValue]()
     for match in _FRONT_VALUE.finditer(front[0] if front and front[1] == "---" else ""):
         quote = match[1][0] if match[1][0] in "\"'" else ""
         start, end = match.start(1) + len(quote), match.end(1) - len(quote)
         text = page[start:end]
         text = text.replace("''", "'") if quote == "'" else re.sub(r"\\([\"\\/])", r"\1", text) if quote else text
-        found.append(FrontValue(start, end, text, quote))
-    return found
+        values.append(FrontValue(start, end, text, quote))
+    return values
 
 
 def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """A page of Markdown: CommonMark with tables and strikethrough."""
     page = decoded(data, name)
     values = _front_values(page)
-    told = [Marked(one.text) if "front-matter" in extras else unread(one.text) for one in values]
+    front_texts = [Marked(value.text) if "front-matter" in extras else unread(value.text) for value in values]
     sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
-    answers = iter((yield [*told, *(text for one in sentences for text in one.texts)]))
+    answers = iter((yield [*front_texts, *(text for sentence in sentences for text in sentence.texts)]))
     for value, answer in zip(values, answers):
         if answer.text != value.text:
             edits.append((value.start, value.end, value.written(answer.text)))
@@ -147,15 +147,15 @@ def _sentences(page: str) -> Any:
         if token.type != "inline" or not token.children or token.map is None:
             continue
         at = max(at, starts[min(token.map[0], len(starts) - 1)])
-        spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page
+        spans = list[tuple[int, int, int]]()  # of each line: start in the paragraph; start and end in the page
         place, begin = at, 0
         for line in token.content.split("\n"):
-            forms = {line, line.replace("|", "\\|")}  # of a cell of a table
-            found, form = min((page.find(one, place) % (len(page) + 1), one) for one in forms)
-            if found == len(page):
+            forms = {line, line.replace("|", "\\|")}  # as in a cell of a table
+            start, form = min((page.find(candidate, place) % (len(page) + 1), candidate) for candidate in forms)
+            if start == len(page):
                 break
-            spans.append((begin, found, found + len(form)))
-            place, begin = found + len(form), begin + len(line) + 1
+            spans.append((begin, start, start + len(form)))
+            place, begin = start + len(form), begin + len(line) + 1
         else:
             at, pipes = place, "|" * (place - spans[0][1] > len(token.content))
             if pieces := _pieces(token.children, token.content):
@@ -169,31 +169,31 @@ def _sentences(page: str) -> Any:
 def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], escaped: str) -> Any:
     """The sentences between hard breaks, without the name of a footnote before them.
 
-    lines    of each: where it begins in the paragraph, and where in the page
-    escaped  signs that the page has escaped beside those that pieces say
+    lines    of each line: start in the paragraph; start and end in the page
+    escaped  characters that the page escapes, besides those in pieces
     """
     begin, pieces = _without_name(pieces)
-    held, starts = list[SourcePiece](), [start for start, *_ in lines]
+    sentence, starts = list[SourcePiece](), [start for start, *_ in lines]
     last_piece = SourcePiece("hard", "")
     for piece in [*pieces, last_piece]:
         if piece.kind != "hard":
-            held.append(piece)
+            sentence.append(piece)
             continue
-        end = begin + sum(len(one.source) for one in held)
+        end = begin + sum(len(item.source) for item in sentence)
         first, last = (bisect_right(starts, place) - 1 for place in (begin, max(begin, end - 1)))
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
-        if held:
+        if sentence:
             spans[0][0] += begin - lines[first][0]
             if piece is not last_piece:
                 spans[-1][1] = lines[last][1] + end - lines[last][0]
-            signs = escaped + "".join(one.text for one in held if one.kind == "escaped")
-            valued = [one for one in held if one.values]
-            yield MarkdownSentence(_marked(held), signs, [(start, stop) for start, stop in spans], valued)
-        begin, held = end + len(piece.source), []
+            signs = escaped + "".join(item.text for item in sentence if item.kind == "escaped")
+            valued = [item for item in sentence if item.values]
+            yield MarkdownSentence(_marked(sentence), signs, [(start, stop) for start, stop in spans], valued)
+        begin, sentence = end + len(piece.source), []
 
 
 def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
-    """The source of each of a paragraph's tokens; [] where they cannot be told apart, so that it stays as it is."""
+    """The source of each token of a paragraph; [] if they cannot be separated: the paragraph then stays as it is."""
     pieces, at, skipped = list[SourcePiece](), 0, 0
     for token in children:
         if skipped:
@@ -211,7 +211,7 @@ def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
 
 
 def _form(token: Any) -> tuple[str, str, str]:
-    """(a piece's kind, a pattern of its source, its text)."""
+    """(kind of a token's piece, pattern of its source, text)."""
     if token.type == "text":
         return "text", re.escape(token.content), token.content
     if token.type == "text_special":
@@ -242,20 +242,20 @@ def _blanks(match: "re.Match[str]") -> str:
 
 
 def _without_name(pieces: list[SourcePiece]) -> tuple[int, list[SourcePiece]]:
-    """(the length of a footnote's name that a paragraph begins with, the pieces behind it)."""
+    """(length of the footnote name at the beginning of a paragraph, the pieces after it)."""
     source = "".join(piece.source for piece in pieces)
     name = re.match(rf"{_FOOTNOTE.pattern}:[ \t]*", source)
-    length = left = name.end() if name else 0
-    while left and pieces[0].kind == "text":
+    length = remaining = name.end() if name else 0
+    while remaining and pieces[0].kind == "text":
         first, *others = pieces
-        cut = min(left, len(first.source))
+        cut = min(remaining, len(first.source))
         rest = SourcePiece("text", first.source[cut:], first.text[cut:])
-        left, pieces = left - cut, [rest, *others] if rest.source else others
-    return length - left, pieces
+        remaining, pieces = remaining - cut, [rest, *others] if rest.source else others
+    return length - remaining, pieces
 
 
 def _values(token: Any, source: str) -> tuple[tuple[int, int], ...]:
-    """Where a picture's alternative text, unless it has marks of its own, and a title stand in a piece."""
+    """[start, end) in a piece of a picture's alternative text, unless that has markup, and of a title."""
     title = _LINK_TITLE.search(source) if token.type in ("image", "link_close") else None
     values = [(title.start(1) + 1, title.end(1) - 1)] if title else []
     if token.type == "image" and not re.search(r"[\\`*_\[\]<>&]", token.content):
@@ -264,18 +264,18 @@ def _values(token: Any, source: str) -> tuple[tuple[int, int], ...]:
 
 
 def _with_values(piece: SourcePiece, answers: Iterator[Marked]) -> str:
-    """A piece's source with its values' translations, of which none ends where it stands."""
+    """A piece's source with the translations of its values, in which closing characters are escaped."""
     source, written = piece.source, [next(answers).text for _ in piece.values]
     for (start, end), text in reversed(list(zip(piece.values, written))):
         ends = source[end] if source[end] in "\"')" else "[]"
         label = f"[{source[start:end]}]" if source[end:] in SHORT and text != source[start:end] else ""
-        source = source[:start] + "".join(f"\\{one}" if one in ends else one for one in text) + source[end:]
+        source = source[:start] + "".join(f"\\{sign}" if sign in ends else sign for sign in text) + source[end:]
         source = source.removesuffix("[]") + label if label else source
     return source
 
 
 def _name(token: Any) -> str:
-    """What a token's other end has too."""
+    """A name that a token shares with its other end."""
     tag = re.match(r"</?([A-Za-z][\w-]*)", token.content) if token.type == "html_inline" else None
     return tag[1].lower() if tag else str(token.type.removesuffix("_open").removesuffix("_close"))
 
@@ -292,18 +292,18 @@ def _marked(pieces: list[SourcePiece]) -> Marked:
 
 
 def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
-    """The source of a sentence; ``renewed``: that of pieces whose values are translated."""
-    written, begun = "", list[int]()
+    """The source of a sentence; ``renewed``: source of a piece -> the same with translated values."""
+    written, starts = "", list[int]()
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
             source = _LINE_END.sub(" ", renewed.get(sources[kind == "close"], sources[kind == "close"]))
-            if kind == "close" and written[begun.pop() :] != sources[2] and source in SHORT:
+            if kind == "close" and written[starts.pop() :] != sources[2] and source in SHORT:
                 source = f"][{sources[2]}]"
             written += source
-            begun += [len(written)] * (kind == "open")
+            starts += [len(written)] * (kind == "open")
         elif kind == "kept" and sources:
-            written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else they would be one
+            written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else both would be one
             written += _LINE_END.sub(" ", sources[0])
         else:
-            written += "".join(_ESCAPES.get(one, one) if one in escaped else one for one in text)
+            written += "".join(_ESCAPES.get(sign, sign) if sign in escaped else sign for sign in text)
     return written

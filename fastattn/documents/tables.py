@@ -1,4 +1,4 @@
-"""Tables and records: CSV, TSV and JSON lines, of which chosen fields are translated."""
+"""Tables and records: CSV, TSV and JSON lines, of which some fields are translated."""
 
 import json
 import re
@@ -14,7 +14,7 @@ Path = tuple[str | int, ...]
 
 
 class Cell(NamedTuple):
-    """A cell of a table: where it stands in the page, and its text."""
+    """A cell of a table: [start, end) in the page, and its text."""
 
     start: int
     end: int
@@ -22,15 +22,12 @@ class Cell(NamedTuple):
 
 
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> Steps:
-    """A table; fields by their names in the first row, or by their numbers from 1, where that row is data too.
-
-    All else stays as it is written.
-    """
+    """A table; fields are names in the first row, or numbers from 1 if that row is data too. All else stays."""
     page = decoded(data, name)
-    numbered = bool(fields) and all(one.isdecimal() for one in fields)
+    numbered = bool(fields) and all(field.isdecimal() for field in fields)
     delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
     head = [cell.text for cell in rows[0]] if rows else []
-    columns = dict.fromkeys(_column(one, head, numbered, name) for one in fields)
+    columns = dict.fromkeys(_column(field, head, numbered, name) for field in fields)
     cells = [row[column] for row in rows[not numbered :] for column in columns if column < len(row)]
     answers = yield [Marked(cell.text) for cell in cells]
     edits = [
@@ -42,7 +39,7 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
 
 
 def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
-    """A cell's text, in quotes where it had some or now needs them; TSV without quotes has no ends of lines."""
+    """A cell's source, in quotes if it had some or now needs them; unquoted TSV has no tabs and line ends."""
     quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
     if not quoted and delimiter == "\t":
         return re.sub(r"[\t\r\n]+", " ", text)
@@ -51,22 +48,22 @@ def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
 
 
 def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
-    """(the delimiter, the rows): a comma may be a semicolon in fact, as spreadsheets write where commas are decimal.
+    """(delimiter, rows); instead of commas there may be semicolons, which spreadsheets write where commas are decimal.
 
-    names  of columns, by which it is told; without them by rows that all have one cell, or all have as many
+    names  of columns, which decide it; without names, the first delimiter with several cells in all rows, equally many
     """
-    for one in (delimiter, *(";" * (delimiter == ","))):
+    for candidate in (delimiter, *(";" * (delimiter == ","))):
         with suppress(InputError):
-            rows = list(_cells(page, one, name))
+            rows = list(_cells(page, candidate, name))
             lengths = {len(row) for row in rows}
             named = rows and {*names} <= {cell.text for cell in rows[0]}
             if named if names else len(lengths) == 1 and lengths != {1}:
-                return one, rows
+                return candidate, rows
     return delimiter, list(_cells(page, delimiter, name))
 
 
 def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
-    """The rows of a table that are not empty: RFC 4180, and TSV, where a quote that does not end a cell is text."""
+    """The rows of a table that are not empty: RFC 4180, and TSV, in which a quote that does not end a cell is text."""
     quoted = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
     plain, end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
     at, row = 0, list[Cell]()
@@ -100,12 +97,9 @@ def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
 
 
 def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps:
-    """A JSON object a line; fields by their names, inner ones as outer.inner. A list's texts are translated each.
-
-    All else stays as it is written.
-    """
+    """A JSON object a line; fields are names, outer.inner for inner ones, and may be lists. All else stays."""
     page, at = decoded(data, name), 0
-    places = dict[tuple[int, int], str]()  # where a text stands -> the text
+    places = dict[tuple[int, int], str]()  # [start, end) of a text -> the text
     for number, line in enumerate(lines_of(page), 1):
         try:
             record = json.loads(line) if line.strip() else {}
@@ -129,7 +123,7 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps
 
 
 def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
-    """(the names and numbers that lead to a text, the text) of each."""
+    """(path of names and indices, text) of each text of a field."""
     first, _, rest = field.partition(".")
     if not isinstance(record, dict):
         return []
@@ -139,12 +133,12 @@ def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
     if rest:
         return _texts_at(value, rest, *path, first)
     if isinstance(value, list):
-        return [((*path, first, number), one) for number, one in enumerate(value) if isinstance(one, str)]
+        return [((*path, first, number), item) for number, item in enumerate(value) if isinstance(item, str)]
     return [((*path, first), value)] if isinstance(value, str) else []
 
 
 def _string_spans(line: str) -> dict[Path, tuple[int, int]]:
-    """Where each value that is a string stands in a line of JSON, by what leads to it; of one name twice the last."""
+    """Path -> [start, end) of each string value in a line of JSON; the last one of a repeated name."""
     spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', line):
         match token[0]:

@@ -1,4 +1,4 @@
-"""Bytes of documents as text, and text in lines."""
+"""Decoding of documents, and division of text into lines."""
 
 import codecs
 import contextlib
@@ -12,14 +12,14 @@ from fastattn.documents.marks import Marked
 from fastattn.errors import FastattnError, InputError
 from fastattn.text.translation import is_spaceless
 
-# What reads a document: it yields texts, gets their translations, and returns the translated document.
+# The reading of a document: it yields texts, gets their translations, and returns the translated document.
 Steps = Generator[list[Marked], list[Marked], bytes]
-# What Python's codecs have beside charsets of documents, and browsers do not.
+# Codecs of Python that are no charsets of documents.
 NO_CHARSETS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
 
 
 def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
-    """The text of a document; InputError where it is not in its charset, which a byte order mark tells first."""
+    """The text of a document; InputError if it is not in its charset. A byte order mark of UTF-16 takes precedence."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         charset = "utf-16"
     try:
@@ -36,13 +36,13 @@ def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines with their ends, which are those of files: no separator of paragraphs is one."""
+    """The lines with their ends: those of text files, not all separators of Unicode."""
     return list(io.StringIO(text, newline=""))
 
 
 @contextlib.contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Around the import of a library that one form of documents needs."""
+    """Turn an ImportError of a library that a form needs into a FastattnError."""
     try:
         yield
     except ImportError as error:
@@ -50,26 +50,26 @@ def needed(what: str) -> Iterator[None]:
 
 
 def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
-    """The text in as many lines as there are lengths, whose shares they have as nearly as words allow.
+    """The text in as many lines as there are lengths, in the same proportions as nearly as words allow.
 
-    not_first  how no line but the first may begin
+    not_first  a pattern with which no line after the first may begin
     """
     total, lines, at = max(1, sum(lengths)), list[str](), 0
     places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not not_first.match(text, match.end())]
     if any(map(is_spaceless, text)):
         places = sorted({*places, *range(1, len(text))})
     for share in list(accumulate(lengths))[:-1]:
-        wanted = round(len(text) * share / total)
-        nearest = bisect_left(places, wanted, bisect_right(places, at))
-        around = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
-        end = min(around, key=lambda place: abs(place - wanted), default=len(text))
+        ideal = round(len(text) * share / total)
+        nearest = bisect_left(places, ideal, bisect_right(places, at))
+        candidates = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
+        end = min(candidates, key=lambda place: abs(place - ideal), default=len(text))
         lines.append(text[at:end].rstrip())
         at = end
     return [*lines, text[at:]]
 
 
 def replaced(page: str, edits: Sequence[tuple[int, int, str]]) -> str:
-    """The page with other text at [start, end) of each edit; none overlaps another."""
+    """The page with [start, end) of each edit replaced by its text; edits do not overlap."""
     at, parts = 0, list[str]()
     for start, end, text in sorted(edits):
         parts += [page[at:start], text]

@@ -1,4 +1,4 @@
-"""Documents through a translator, by their form."""
+"""Translation of documents of all forms."""
 
 import codecs
 import re
@@ -16,7 +16,7 @@ from fastattn.documents.marks import (
     joined,
     keeps,
     kept_characters,
-    moved,
+    project_marks,
     repeats,
     stripped,
     with_kept,
@@ -28,18 +28,18 @@ from fastattn.documents.texts import Steps, decoded, lines_of, replaced
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
-from fastattn.text.kept import MESSAGE, branches
+from fastattn.text.invariants import MESSAGE, branches
 from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 
 
 def translate_text(data: bytes, name: str) -> Steps:
-    """Plain text: its lines one by one, their ends and the blanks around them as they were."""
+    """Plain text, line by line; line ends and blanks around lines stay."""
     answers = yield [Marked(line) for line in lines_of(decoded(data, name))]
     return "".join(answer.text for answer in answers).encode()
 
 
-# Byte order marks -> the encoding that they tell, where it is not UTF-8.
+# Byte order marks -> their encoding, if it is not UTF-8.
 _MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
@@ -62,7 +62,7 @@ _READERS: dict[str, Callable[..., Steps]] = {
 class TranslatedDocument(bytes):
     """A document's translation."""
 
-    kept_characters = 0  # of its text, without blanks, that stay as they were, such as those of code
+    kept_characters = 0  # untranslated characters of its text, such as code, without blanks
 
 
 def translate_document(
@@ -76,20 +76,20 @@ def translate_document(
     language: str | None = None,
     **options: Any,
 ) -> TranslatedDocument:
-    """A document's translation: its texts through the translator, everything else as it was.
+    """Translate a document's texts; everything else stays as it was.
 
-    translator  a Translator, or what has its ``translate_iter``
+    translator  a Translator, or an object with its ``translate_iter``
     form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
                 "jsonl" or "txt"
     name        of the document, for errors
-    fields      of a table or of records: which are translated
-    extras      what else is translated: "comments" of docx and odt, "front-matter": title and description of md
-    language    of the translation, which pages and books name at their root; None: options' ``target_lang``, if any
-    options     of ``Translator.translate``, but for details
+    fields      the fields of a table or of records to translate
+    extras      other parts to translate: "comments" of docx and odt, "front-matter": title and description of md
+    language    of the translation, written at the root of pages and books; None: options' ``target_lang``, if any
+    options     of ``Translator.translate``, without details
 
-    What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
-    emoji stay. Raises InputError for data that is damaged or not of that form, FastattnError for one whose library is
-    absent (``fastattn[documents]``).
+    Tags and other marks move with their words, by the model's alignment; addresses, code, format directives and emoji
+    stay. Raises InputError for data that is damaged or not of that form, FastattnError if the form's library is missing
+    (``fastattn[documents]``).
     """
     check_known("form of document", form, FORMS)
     if bool(fields) != (form in WITH_FIELDS):
@@ -100,19 +100,19 @@ def translate_document(
     content = data[len(mark) :]
     if wide and form in TEXT_FORMS:
         content = decoded(content, name, wide).encode()
-    told: dict[str, Any] = {"fields": fields} if fields else {}
-    told |= {"extras": extras} if form in ("md", "docx", "odt") else {}
+    arguments: dict[str, Any] = {"fields": fields} if fields else {}
+    arguments |= {"extras": extras} if form in ("md", "docx", "odt") else {}
     language = language or options.get("target_lang")
-    told |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
-    told |= {"charset": "utf-8"} if mark and form == "html" else {}
-    steps = _READERS[form](content if form in TEXT_FORMS else data, name, **told)
-    kept = unchanged = 0
+    arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
+    arguments |= {"charset": "utf-8"} if mark and form == "html" else {}
+    steps = _READERS[form](content if form in TEXT_FORMS else data, name, **arguments)
+    characters = unchanged = 0
     try:
         texts = next(steps)
         while True:
-            kept += sum(map(kept_characters, texts))
-            answers, left = _translated(translator, texts, options)
-            unchanged += left
+            characters += sum(map(kept_characters, texts))
+            answers, number = _translated(translator, texts, options)
+            unchanged += number
             texts = steps.send(answers)
     except StopIteration as end:
         if unchanged:
@@ -121,64 +121,64 @@ def translate_document(
         if form in TEXT_FORMS:
             written = mark + (written.decode().encode(wide) if wide else written)
         document = TranslatedDocument(written)
-        document.kept_characters = kept
+        document.kept_characters = characters
         return document
     except RecursionError:
         raise InputError(f"{name}: nested too deeply") from None
 
 
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[list[Marked], int]:
-    """(each text's translation, with its marks and the blanks around it, how many stay as they were).
+    """(each text's translation, with its marks and the blanks around it; how many texts could not be translated).
 
-    Texts without a letter stay. Of a text that is an ICU message its branches are translated; one within a sentence
-    stays. A translation that has other addresses, directives or the like than its text is made again, of the pieces
-    between its marks; where these lose some too, the text stays.
+    Texts without letters stay. An ICU message has its branches translated if it is the whole text, and stays within a
+    sentence. If a translation loses or adds addresses, directives or the like, the pieces between its marks are
+    translated one by one; if these do so too, the text stays.
     """
-    if messages := {n: branches(one.text) for n, one in enumerate(texts) if MESSAGE.fullmatch(one.text)}:
+    if messages := {n: branches(text.text) for n, text in enumerate(texts) if MESSAGE.fullmatch(text.text)}:
         parts = [Marked(texts[n].text[start:end]) for n, spans in messages.items() for start, end in spans]
-        others = [one for n, one in enumerate(texts) if n not in messages]
-        answers, left = _translated(translator, [*parts, *others], options)
-        found = iter(answers)
+        sentences = [text for n, text in enumerate(texts) if n not in messages]
+        answers, unchanged = _translated(translator, [*parts, *sentences], options)
+        rest = iter(answers)
         written = {
-            n: Marked(replaced(texts[n].text, [(*span, next(found).text) for span in spans]))
+            n: Marked(replaced(texts[n].text, [(*span, next(rest).text) for span in spans]))
             for n, spans in messages.items()
         }
-        return [written[n] if n in written else next(found) for n in range(len(texts))], left
-    read = [stripped(one) for one in texts]
-    inner = [with_kept(one) for _, one, _ in read]
-    with_letters = [one for one in inner if _has_letters(one)]
-    plain = _plainly(translator, (one.text for one in with_letters if not one.marks), options)
-    marked, left = _with_marks(translator, [one for one in with_letters if one.marks], options)
-    results = (
-        Marked(plain.get(one.text, one.text)) if not one.marks else next(marked) if _has_letters(one) else one
-        for one in inner
-    )
+        return [written[n] if n in written else next(rest) for n in range(len(texts))], unchanged
+    stripped_texts = [stripped(text) for text in texts]
+    cores = [with_kept(core) for _, core, _ in stripped_texts]
+    lettered = [core for core in cores if _has_letters(core)]
+    plain = _plainly(translator, (core.text for core in lettered if not core.marks), options)
+    marked, unchanged = _with_marks(translator, [core for core in lettered if core.marks], options)
+    answers = [
+        Marked(plain.get(core.text, core.text)) if not core.marks else next(marked) if _has_letters(core) else core
+        for core in cores
+    ]
     return [
-        text if answer == one else joined((Marked(before), answer, Marked(behind)))
-        for text, (before, _, behind), one, answer in zip(texts, read, inner, results)
-    ], left
+        text if answer == core else joined((Marked(before), answer, Marked(behind)))
+        for text, (before, _, behind), core, answer in zip(texts, stripped_texts, cores, answers)
+    ], unchanged
 
 
 def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[Iterator[Marked], int]:
-    """(the translations of texts that have marks, how many stay as they were)."""
-    aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
-    told = {"details": True} | ({"return_attention": True} if aligns else {})
-    crowded = [is_crowded(one) for one in texts]
-    whole = [n for n in range(len(texts)) if not crowded[n]]
+    """(the translations of texts with marks; how many texts could not be translated)."""
+    aligns = getattr(translator, "returns_attention", True)  # otherwise words are assumed to stay in order
+    details = {"details": True} | ({"return_attention": True} if aligns else {})
+    crowded = [is_crowded(text) for text in texts]
+    uncrowded = [n for n in range(len(texts)) if not crowded[n]]
     answers = list(texts)
-    for n, answer in zip(whole, translator.translate_iter([texts[n].text for n in whole], **options | told)):
+    for n, answer in zip(uncrowded, translator.translate_iter([texts[n].text for n in uncrowded], **options | details)):
         links = word_links(texts[n].text, answer) if aligns else ()
-        answers[n] = moved(texts[n], _writable(texts[n].text, answer.text), links)
-    good = (keeps(one, answer) and not repeats(one, answer) for one, answer in zip(texts, answers))
+        answers[n] = project_marks(texts[n], _writable(texts[n].text, answer.text), links)
+    good = (keeps(text, answer) and not repeats(text, answer) for text, answer in zip(texts, answers))
     wrong = [n for n, fits in enumerate(good) if crowded[n] or not fits]
     pieces = (text.strip() for n in wrong for kind, text, _ in texts[n].pieces() if kind == "text")
     of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
-    left = 0
+    unchanged = 0
     for n in wrong:
         answers[n] = _in_pieces(texts[n], of_pieces)
         if not keeps(texts[n], answers[n]):
-            answers[n], left = texts[n], left + 1
-    return iter(answers), left
+            answers[n], unchanged = texts[n], unchanged + 1
+    return iter(answers), unchanged
 
 
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
@@ -188,16 +188,16 @@ def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> 
 
 
 def _writable(text: str, translation: str) -> str:
-    """A translation without what no file of text holds, controls and halves of surrogate pairs, nor new lines."""
+    """A translation without control characters, lone surrogates and new line ends, which text files cannot have."""
     if translation != text and "\n" not in text:
         translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
-    """A text whose pieces between its marks are translated for themselves, blanks around them as they were."""
+    """A text with the pieces between its marks translated one by one; blanks around them stay."""
     written, length = list[str](), 0
-    places = {0: 0}  # of the text -> of what is written
+    places = {0: 0}  # position in the text -> position in the translation
     at = 0
     for kind, text, _ in marked.pieces():
         if kind in ("text", "kept"):
@@ -211,9 +211,9 @@ def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
 
 
 def _has_letters(marked: Marked) -> bool:
-    """Whether there are letters, and not all in what stays."""
-    whole = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
-    return not whole and _has_letter(marked.text)
+    """Whether a text has letters and is not all kept."""
+    stays = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
+    return not stays and _has_letter(marked.text)
 
 
 def _has_letter(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Elements with text in them, as marked texts and back: what XLIFF, OpenDocument and Word's files have in common."""
+"""XML elements as marked texts and back, for XLIFF, OpenDocument and Word files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ from fastattn.documents.marks import Mark, Marked
 from fastattn.documents.texts import needed
 from fastattn.errors import InputError
 
-Element = Any  # lxml's, which has no types
+Element = Any  # of lxml, which has no types
 
 
 def parsed(data: bytes, name: str) -> Element:
-    """The root of an XML file; entities and what lies elsewhere are not read."""
+    """The root of an XML file; entities and external files are not read."""
     with needed("XML"):
         from lxml import etree
 
@@ -35,17 +35,17 @@ def serialized(root: Element) -> bytes:
 
 
 def local(element: Element) -> str:
-    """An element's name without its namespace; "" for comments and the like."""
+    """An element's name without its namespace; "" for comments and processing instructions."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def take_text(
     element: Element, encloses: Callable[[Element], bool], blank: Callable[[Element, int], bool] | None = None
 ) -> Marked:
-    """The text of an element, and a mark for each element within, which is taken out of it.
+    """The text of an element, which is removed from it, with a mark for each inner element.
 
-    encloses  whether an element's text is a part of the sentence; others stay as they are
-    blank     whether an element, which so many marks enclose, is shown as a blank between words
+    encloses  whether an inner element's text is a part of the sentence; other elements stay as they are
+    blank     (inner element, depth) -> whether it is shown as a blank between words
     """
     text, marks = element.text or "", list[Mark]()
 
@@ -71,8 +71,8 @@ def take_text(
 
 
 def give_text(element: Element, answer: Marked) -> None:
-    """Put a text and what its marks have into an element that ``take_text`` emptied."""
-    path, last = [element], None  # the elements that are open; the one that has closed, which text follows
+    """Put a text and its marks' elements into an element that ``take_text`` emptied."""
+    path, last = [element], None  # the open elements; the closed one that text follows
     for kind, text, child in answer.pieces():
         if kind == "open":
             path[-1].append(child)

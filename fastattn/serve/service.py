@@ -19,7 +19,7 @@ from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
-from fastattn.text.languages import iso_code
+from fastattn.text.languages import iso_code, likely_languages
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 
@@ -118,8 +118,6 @@ class Service:
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
         """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
-        from fastattn.text.detecting import likely_languages
-
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
         return [Detected(code, round(100 * probability, 1)) for code, probability in ranked]
 

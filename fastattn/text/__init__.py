@@ -4,7 +4,7 @@ from fastattn.errors import InputError
 
 
 def check_text(text: object) -> None:
-    """Raise InputError unless a text is a str without halves of surrogate pairs, which have no UTF-8."""
+    """Raise InputError unless a text is a str without lone surrogates, which have no UTF-8."""
     if not isinstance(text, str):
         raise InputError(f"a text was expected, not {type(text).__name__}")
     if text.isascii():

@@ -1,4 +1,4 @@
-"""Conversations to prompts, by the chat template of a language model."""
+"""Prompts from conversations, by a language model's chat template."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, described
 from fastattn.text import check_text
 
-# What a model has thought is called: templates get it by two of these names, as in transformers.
+# Names of a model's reasoning in a message; templates get it under two of them, as in transformers.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class ChatTemplate:
-    """A checkpoint's Jinja template, which makes a prompt of a conversation as transformers does.
+    """A checkpoint's Jinja template, which turns a conversation into a prompt as transformers does.
 
     source          the template
-    special_tokens  variables of it beside the messages: bos_token, eos_token, ...
+    special_tokens  its variables besides the messages: bos_token, eos_token, ...
 
-    A template is data from a stranger: it reaches nothing but its variables, and what it may take of time and memory is
-    bounded by a count (``text.sandbox``). Needs the extra: pip install 'fastattn[chat]'.
-    Raises CheckpointError for a template that is none, FastattnError where jinja2 is not installed.
+    Templates come from strangers: they reach nothing but their variables, and ``text.sandbox`` bounds their time and
+    memory. Needs the extra: pip install 'fastattn[chat]'.
+    Raises CheckpointError for an invalid template, FastattnError if jinja2 is not installed.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None):
@@ -39,14 +39,14 @@ class ChatTemplate:
     ) -> str:
         """The prompt of a conversation.
 
-        messages               {"role": str, "content": str} of each; content may be a list of dicts, where the template
-                               takes such. Further items go to the template as they are
-        add_generation_prompt  end with what begins an answer
+        messages               dicts {"role": str, "content": str}; content may be a list of dicts if the template takes
+                               it. Other items go to the template unchanged
+        add_generation_prompt  end with the beginning of an answer
         variables              of the template, such as tools; plain data
-        Raises InputError for other messages and where the template refuses them, CheckpointError for a template that
-        fails, or that does too much.
+        Raises InputError for invalid messages and those that the template refuses, CheckpointError for a template that
+        fails or exceeds its bounds.
         """
-        given = {
+        context = {
             **self._special_tokens,
             "tools": None,
             "documents": None,
@@ -55,30 +55,30 @@ class ChatTemplate:
             "add_generation_prompt": check_bool("add_generation_prompt", add_generation_prompt),
         }
         try:
-            plain = {name: _plain(value, name) for name, value in given.items()}
+            plain = {name: _plain(value, name) for name, value in context.items()}
         except RecursionError:
             raise InputError("messages and variables are nested too deeply") from None
-        bare = [{name: item for name, item in one.items() if item is not None} for one in plain["messages"]]
+        bare = [{name: item for name, item in message.items() if item is not None} for message in plain["messages"]]
         for listed in (bare, plain["messages"])[: 1 + (bare != plain["messages"])]:
             try:
                 return self._template.render(plain | {"messages": listed})
             except self._refused as error:
                 raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
             except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
-                failed = error
-        raise _failure(failed)
+                failure = error
+        raise _failure(failure)
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
-    """The messages without items that are None but for contents; InputError unless each has a role and a content."""
+    """The messages without items of None except contents; InputError unless each has a role and a content."""
     listed: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
-            wanted = '{"role": ..., "content": ...}'
-            raise InputError(f"messages should hold {wanted}, number {number} is {described(message)}")
-        kept = {name: item for name, item in message.items() if item is not None or name == "content"}
-        thought = next((kept[name] for name in REASONING if name in kept), None)
-        listed.append(kept if thought is None else {"thinking": thought, **kept, "reasoning_content": thought})
+            form = '{"role": ..., "content": ...}'
+            raise InputError(f"messages should hold {form}, number {number} is {described(message)}")
+        items = {name: item for name, item in message.items() if item is not None or name == "content"}
+        reasoning = next((items[name] for name in REASONING if name in items), None)
+        listed.append(items if reasoning is None else {"thinking": reasoning, **items, "reasoning_content": reasoning})
         role, content = (listed[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
             raise InputError(f'message {number} should have a str as "role", got {described(role)}')
@@ -94,7 +94,7 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A copy in Python's own classes; InputError for what JSON has no word for."""
+    """A copy in Python's built-in classes; InputError for values that JSON does not have."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):

@@ -1,6 +1,6 @@
-"""What an answer has to match, a regular expression or a JSON schema, as the tokens that may come next.
+"""Constrained decoding: masks of the next tokens for answers that match a regular expression or a JSON schema.
 
-llguidance runs a grammar over the trie of all tokens: from ten microseconds a mask, within bounds of what it may take.
+llguidance runs a grammar over the trie of all tokens, within bounds of its work: a mask takes ten microseconds or more.
 """
 
 import json
@@ -14,30 +14,29 @@ import numpy as np
 from fastattn.errors import FastattnError, InputError, warn
 from fastattn.system.records import dataclass
 
-# Between JSON's tokens: nothing, a space, or a new line with its indentation. With more, a model may write blanks
-# until its tokens are spent. Keywords that llguidance does not know become remarks. A schema's own "x-guidance" comes
-# before this.
+# Between JSON's tokens: nothing, a space, or a new line with its indentation; with more, a model may write blanks until
+# its tokens are spent. Keywords that llguidance does not know become warnings. A schema's "x-guidance" overrides this.
 OPTIONS = {"whitespace_pattern": "( |\n[ \t]{0,20})?", "coerce_one_of": True, "lenient": True}
-# What llguidance remarks -> what is said of it: the answers are those of a wider schema. Other remarks are errors.
+# llguidance's warning -> ours: answers may match a wider schema. Other warnings are errors.
 WIDER = {
     "oneOf not fully supported": "oneOf is followed as anyOf",
     'Unimplemented keys: ["uniqueItems"]': "uniqueItems is not followed",
 }
-KEPT = 8  # compiled grammars
-LONGEST = 1 << 16  # characters of a schema: names as many as that holds take two seconds to compile, at worst
+MOST_COMPILED = 8  # compiled grammars
+LONGEST = 1 << 16  # characters of a schema: as many names as fit take at most two seconds to compile
 
 
 class Constraints:
-    """Compiles constraints for the tokens of one tokenizer.json and of a model, which has ``vocabulary`` ids."""
+    """Compiles constraints for one tokenizer.json and a model with ``vocabulary`` ids."""
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int):
         self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary
-        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(KEPT)(self._compile)
+        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(MOST_COMPILED)(self._compile)
 
     def constraint(self, regex: Any, json_schema: Any, end_ids: Sequence[int]) -> "Constraint | None":
-        """That of a call, of which ``end_ids`` end the answers; None without any.
+        """The constraint of a call whose answers end with one of ``end_ids``; None without regex and json_schema.
 
-        Raises InputError for what cannot be compiled or followed, FastattnError where llguidance is not installed.
+        Raises InputError for a constraint that cannot be compiled or followed, FastattnError without llguidance.
         """
         if regex is None and json_schema is None:
             return None
@@ -53,13 +52,13 @@ class Constraints:
         try:
             import llguidance
         except ImportError as error:
-            needed = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
-            raise FastattnError(f"{needed} ({error})") from None
+            install = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
+            raise FastattnError(f"{install} ({error})") from None
         text = self._tokenizer_json.decode()
         try:
-            whole = llguidance.LLTokenizer(text, eos_token=list(end_ids))
-            # with ids that the tokenizer lacks, which no grammar allows
-            return llguidance, llguidance.LLTokenizer(text, max(whole.vocab_size, self._vocabulary), list(end_ids))
+            tokenizer = llguidance.LLTokenizer(text, eos_token=list(end_ids))
+            # with the ids that the tokenizer lacks, which no grammar allows
+            return llguidance, llguidance.LLTokenizer(text, max(tokenizer.vocab_size, self._vocabulary), list(end_ids))
         except ValueError as error:
             raise InputError(f"this tokenizer cannot be constrained: {_first_line(error)}") from None
 
@@ -76,12 +75,12 @@ class Constraints:
             raise InputError(f"{name}: {_first_line(error)}") from None
         for remark in matcher.get_grammar_warnings():
             wider = next((text for start, text in WIDER.items() if remark.startswith(start)), None)
-            if wider is None and '"lenient"' not in str(schema):  # of the schema's own "x-guidance"
+            if wider is None and '"lenient"' not in str(schema):  # the schema's "x-guidance" may set it
                 raise InputError(f"{name}: {_first_line(remark)}")
             warn(f"{name}: {wider or _first_line(remark)}")
-        made = Constraint(name, matcher, self._vocabulary)
-        made().allowed([])  # what nothing matches shows here
-        return made
+        constraint = Constraint(name, matcher, self._vocabulary)
+        constraint().allowed([])  # an error if no text matches
+        return constraint
 
 
 @dataclass(frozen=True)
@@ -97,30 +96,29 @@ class Constraint:
 
 
 class Matcher:
-    """Says which ids may follow those of one answer, of which there may be several beginnings in turn: a beam's."""
+    """Tells which ids may come next in one answer, for several beginnings in turn: the hypotheses of a beam."""
 
     def __init__(self, name: str, matcher: Any, vocabulary: int):
         self._name, self._matcher, self._vocabulary = name, matcher, vocabulary
-        self._ids: list[int] = []  # that the library has taken
+        self._ids: list[int] = []  # consumed by the library
 
     def allowed(self, ids: list[int]) -> np.ndarray:
-        """bool [vocabulary]: end ids where an answer may end; nothing behind ids that no answer begins with.
+        """The mask of the next ids, bool [vocabulary]; all False after ids that begin no answer.
 
-        Where the next characters are certain, they come in the tokens in which the tokenizer splits them.
-
-        Raises InputError for a grammar that takes too much, or that nothing matches.
+        End ids are allowed where an answer may end. Characters that are certain come in the tokenizer's own tokens.
+        Raises InputError for a grammar that exceeds its bounds or that no text matches.
         """
-        known = len(commonprefix([self._ids, ids]))
-        if known < len(self._ids):
-            self._matcher.rollback(len(self._ids) - known)
-        taken = known + self._matcher.try_consume_tokens(ids[known:])
-        self._ids = ids[:taken]
-        if taken < len(ids) and not self._matcher.is_error():
+        common = len(commonprefix([self._ids, ids]))
+        if common < len(self._ids):
+            self._matcher.rollback(len(self._ids) - common)
+        count = common + self._matcher.try_consume_tokens(ids[common:])
+        self._ids = ids[:count]
+        if count < len(ids) and not self._matcher.is_error():
             return np.zeros(self._vocabulary, bool)
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            found = _first_line(self._matcher.get_error())
-            raise InputError(f"{self._name}: {'no text matches it' if found.startswith('NoExtension') else found}")
+            reason = _first_line(self._matcher.get_error())
+            raise InputError(f"{self._name}: {'no text matches it' if reason.startswith('NoExtension') else reason}")
         return np.unpackbits(mask, count=self._vocabulary, bitorder="little").view(bool)
 
 
@@ -139,5 +137,5 @@ def _schema_text(schema: Any) -> str:
 
 
 def _first_line(error: object) -> str:
-    """What an error of the library says, without what it shows around it."""
+    """The message of the library's error, without the context that it shows."""
     return str(error).rpartition("error: ")[2].partition("\n")[0][:300]

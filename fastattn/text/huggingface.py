@@ -19,29 +19,28 @@ from fastattn.spec.text_spec import TRUNCATION_SIDES
 from fastattn.system.records import dataclass, lazy
 from fastattn.text import check_text
 
-BATCH = 1024  # texts given to the library at once, which keeps only so many of its large result objects alive
-# What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives 18,
-# and a replacement or two of runs of spaces double that in this reckoning.
+BATCH = 1024  # texts a call of the library, so that only these have one of its large result objects
+# The most characters that the strings of a normalizer's file may make of one. A compiled table of NFKC gives 18, and
+# one or two replacements of runs of spaces double that by this count.
 GREATEST_GROWTH = 1024
-# The name of a normalizer's table, any of its characters perhaps escaped: to parse 20 MB for it takes 0.2 s.
+# The name of a normalizer's table, whose characters may be escaped; parsing 20 MB of JSON for it would take 0.2 s.
 _CHARSMAP = re.compile(
-    '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
+    '"' + "".join(f"(?:{letter}|\\\\u{ord(letter):04x})" for letter in "precompiled_charsmap") + '"', re.IGNORECASE
 )
-NO_LIMIT = 2**31 - 1  # of a text's length; the greatest id, or token type
-_IMPORTED_BY = os.getpid()  # the library's own threads do not survive a fork, and it waits for them for ever
+NO_LIMIT = 2**31 - 1  # in place of a length; also the greatest id or token type
+_IMPORTED_BY = os.getpid()  # after a fork the library would wait for ever for its threads
 Ids = TypeVar("Ids", np.ndarray, list[int])
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text and their offsets in it, int32."""
+    """The tokens of a text and their offsets, int32."""
 
     ids_T: np.ndarray
     offsets_T2: np.ndarray  # [start, end) in characters of the str; 0, 0 for special tokens
-    words_T: np.ndarray  # the number of a token's word, as the tokenizer splits words; -1 for special tokens
 
 
 class TextToken(NamedTuple):
-    """A token: whether it is a special one, and where it stands in the text, [start, end) in characters."""
+    """A token, whether it is special, and its [start, end) in characters of the text."""
 
     id: int
     token: str
@@ -51,7 +50,7 @@ class TextToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Special tokens around texts: (id, token type) before each text and after the last; a type for each text's ids."""
+    """Special tokens around texts: (id, token type) before each text and after the last; each text's type."""
 
     special: tuple[tuple[tuple[int, int], ...], ...]
     types: tuple[int, ...]
@@ -66,11 +65,11 @@ class Layout:
         return tuple(np.array([index for index, _ in part], dtype=np.int32) for part in self.special)
 
     def join(self, ids: Sequence[np.ndarray]) -> np.ndarray:
-        """The ids of texts with the special ones around them, int32."""
+        """The ids of texts with the special ids around them, int32."""
         return np.concatenate([self.ids[0], *chain.from_iterable(zip(ids, self.ids[1:]))], dtype=np.int32)
 
     def join_types(self, lengths: Sequence[int]) -> np.ndarray:
-        """The token types of ``join`` for texts of so many ids, int32."""
+        """The token types of ``join``'s ids for texts of these lengths, int32."""
         kinds, counts = [kind for _, kind in self.special[0]], [1] * len(self.special[0])
         for length, of_text, after in zip(lengths, self.types, self.special[1:]):
             kinds += [of_text, *(kind for _, kind in after)]
@@ -81,7 +80,7 @@ class Layout:
 def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     """The layout of one text or of a pair; TokenizerError unless the post-processor has each text once, in order.
 
-    The post-processor is asked, by a tokenizer that knows a single word.
+    Found by encoding a single word with a tokenizer that has the same post-processor.
     """
     probe = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
     if tokenizer.post_processor is not None:
@@ -104,13 +103,13 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     return Layout(tuple(map(tuple, special)), tuple(types))
 
 
-def kept(ids: Ids, length: int, side: str) -> Ids:
-    """The ``length`` ids that are left where the others are cut from ``side``."""
+def truncated(ids: Ids, length: int, side: str) -> Ids:
+    """``length`` of the ids; the others are cut from ``side``."""
     return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many ids of two texts are kept where there is room for ``room``: the longer is cut first, then both alike."""
+    """How many ids of two texts fit in ``room``: the longer text is cut first, then both equally."""
     if first + second <= room:
         return first, second
     least = min(first, second, room // 2)
@@ -118,14 +117,14 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 class HuggingFaceTokenizer:
-    """Texts to ids, special tokens added, at most ``max_length`` of them.
+    """Texts to at most ``max_length`` ids each, special tokens included.
 
-    The truncation and padding written in the file are ignored: exporters leave there whatever they last used.
-    Raises TokenizerError where the file is not a tokenizer.json.
+    The file's truncation and padding are ignored: exporters leave there whatever they used last.
+    Raises TokenizerError if the file is not a tokenizer.json.
     """
 
     def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False, truncation_side: str = "right"):
-        """Lower case comes before the file's own normalization; a long text is cut at its right or left end."""
+        """``lowercase`` is applied before the file's normalization; ``truncation_side`` is where a long text is cut."""
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
@@ -158,7 +157,7 @@ class HuggingFaceTokenizer:
 
     def fingerprint(self, rows: int) -> bytes:
         """A hash of the tokens whose ids are below ``rows``, and their ids."""
-        if rows not in self._fingerprints:  # of 150,000 tokens it takes 150 ms
+        if rows not in self._fingerprints:  # takes 150 ms for 150,000 tokens
             ids = sorted(entry for entry in self._tokenizer.get_vocab().items() if entry[1] < rows)
             self._fingerprints[rows] = hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
         return self._fingerprints[rows]
@@ -168,12 +167,12 @@ class HuggingFaceTokenizer:
         return token
 
     def index(self, token: str) -> int | None:
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        index: int | None = self._tokenizer.token_to_id(token)
+        return index
 
     @property
     def unknown(self) -> int | None:
-        """The id of what stands for all that the vocabulary lacks, or None."""
+        """The id of the unknown token, or None."""
         model = self._tokenizer.model
         if isinstance(model, models.Unigram):
             index: int | None = json.loads(model.__getstate__())["unk_id"]
@@ -183,17 +182,17 @@ class HuggingFaceTokenizer:
 
     @property
     def marks_parts(self) -> bool:
-        """Whether a token that is not a word's first says so by a prefix."""
+        """Whether a token inside a word is marked by a prefix."""
         return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
 
     def join_tokens(self, tokens: Sequence[str]) -> str:
-        """The text of tokens, as the file's decoder joins them; with spaces where it has none."""
+        """The text of tokens, joined by the file's decoder, or with spaces if it has none."""
         decoder = self._tokenizer.decoder
         with _library_errors():
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
 
     def pieces(self, text: str) -> list[str]:
-        """The tokens of a text, without special ones around it; those that are not known keep their letters."""
+        """The tokens of a text, without special tokens around it; unknown tokens keep their letters."""
         (encoding,) = self._encodings([text], 1, special=False)
         return list(encoding.tokens)
 
@@ -202,15 +201,15 @@ class HuggingFaceTokenizer:
         return self.decode(ids, skip_special=True)
 
     def decode(self, ids: Sequence[int], skip_special: bool) -> str:
-        """The text of ids, perhaps without the special tokens."""
+        """The text of ids, without special tokens if ``skip_special``."""
         with _library_errors():
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special))
 
     def take_whole(self, markers: Sequence[str]) -> None:
-        """Have each marker, or its first word, be a single token of any text, if the vocabulary has it."""
+        """Make each marker, or its first word, a single token wherever it occurs, if it is in the vocabulary."""
         for marker in filter(str.split, markers):
-            known = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
-            for token in known:
+            candidates = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
+            for token in candidates:
                 if self._tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
                     self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
                 break
@@ -220,40 +219,37 @@ class HuggingFaceTokenizer:
 
     @property
     def special_ids(self) -> tuple[np.ndarray, np.ndarray]:
-        """The special ids before a text and those after it, int32."""
+        """The special ids before a text and after it, int32."""
         before, after = self._single.ids
         return before, after
 
     def encode(self, texts: Sequence[str], threads: int = 1, max_length: int | None = None) -> list[np.ndarray]:
-        """One int32 array of ids a text, in their order.
+        """An int32 array of ids for each text, in order.
 
-        max_length  in place of the tokenizer's; it has room for the special tokens
-        threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
-                 TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
-        Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
-        what a text needs, an unknown token say.
+        max_length  in place of the tokenizer's; at least the number of special tokens
+        threads     1: this thread alone. More: the library's pool, if it has at most that many threads,
+                    TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
+        Raises InputError for other objects and lone surrogates, TokenizerError if the file lacks something that a text
+        needs, such as an unknown token.
         """
         most = max_length or self.max_length
         return [_int32(self._cut(whole.ids, most)) for whole in self._encodings(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
-        """The ids of each text, however many, without special tokens; otherwise as ``encode``.
-
-        A text is cut by ``encode`` where it has more than ``room`` of them.
-        """
+        """All ids of each text, without special tokens; otherwise as ``encode``, which keeps ``room`` of them."""
         return [_int32(whole.ids) for whole in self._encodings(texts, threads, special=False)]
 
     @property
     def room(self) -> int:
-        """The most ids of a text's own that ``encode`` keeps."""
+        """The most ids of a text, without special tokens, that ``encode`` keeps."""
         return self.max_length - self._single.count
 
     def token_types(self, length: int) -> np.ndarray:
-        """The token types of a single text that has ``length`` ids, special ones included, int32."""
+        """The token types of a single text with ``length`` ids, special ones included, int32."""
         return self._single.join_types([length - self._single.count])
 
     def pair_lengths(self, pairs: Sequence[tuple[str, str]], threads: int = 1) -> list[int]:
-        """How many ids each pair of texts has before it is cut, special ones included."""
+        """The number of ids of each pair of texts before it is cut, special ones included."""
         ids = self.encode_whole([text for pair in pairs for text in pair], threads)
         return [self._pair.count + len(first) + len(second) for first, second in zip(ids[::2], ids[1::2])]
 
@@ -262,8 +258,8 @@ class HuggingFaceTokenizer:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(ids, token types) of each pair of texts, int32; otherwise as ``encode``.
 
-        Of a pair that is too long, the longer text is cut first, then both alike: transformers' "longest_first".
-        A text that is in several pairs is tokenized once.
+        In a pair that is too long, the longer text is cut first, then both equally: transformers' "longest_first".
+        A text in several pairs is tokenized once.
         """
         layout = self._pair
         room = self.max_length - layout.count
@@ -278,59 +274,45 @@ class HuggingFaceTokenizer:
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
             lengths = longest_first(len(whole_ids[0]), len(whole_ids[1]), room)
-            own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
-            ids_B.append(layout.join(own))
+            ids = [truncated(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
+            ids_B.append(layout.join(ids))
             types_B.append(layout.join_types(lengths))
         return ids_B, types_B
 
-    def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
-        """The tokens of each text after ``prompt`` with their offsets; otherwise as ``encode``.
-
-        Offsets are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
-        other normalization moves them.
-        """
-        check_text(prompt)
-        joined = [prompt + text for text in texts] if prompt else texts
-        encodings = self._encodings(joined, threads, special=True, offsets=True)
-        return [self._spans(encoding, len(prompt)) for encoding in encodings]
+    def encode_with_offsets(self, texts: Sequence[str], threads: int = 1) -> list[TokenSpans]:
+        """The tokens of each text with offsets in the given text, before any normalization; otherwise as ``encode``."""
+        spans = list[TokenSpans]()
+        for encoding in self._encodings(texts, threads, special=True, offsets=True):
+            rows = np.array(self._cut(list(range(len(encoding.ids))), self.max_length), dtype=np.intp)
+            offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            spans.append(TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows]))
+        return spans
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
-        (found,) = self._encodings([text], 1, special)
-        marked = map(bool, found.special_tokens_mask)
-        return list(map(TextToken, found.ids, found.tokens, marked, found.offsets))
+        (encoding,) = self._encodings([text], 1, special)
+        specials = map(bool, encoding.special_tokens_mask)
+        return list(map(TextToken, encoding.ids, encoding.tokens, specials, encoding.offsets))
 
     @lazy
     def _pair(self) -> Layout:
         with _library_errors():
             return read_layout(self._tokenizer, 2)
 
-    def _spans(self, encoding: Encoding, prompt: int) -> TokenSpans:
-        """The tokens of a text whose first characters, so many, are a prompt."""
-        offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-        words_T = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int32)
-        if prompt:
-            offsets_T2 -= np.int32(prompt)
-            inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
-            words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
-            offsets_T2 = np.maximum(offsets_T2, 0)
-        rows = np.array(self._cut(list(range(len(words_T))), self.max_length), dtype=np.intp)
-        return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
-
     def _cut(self, ids: list[int], most: int) -> list[int]:
-        """The ids of a whole text with its special tokens, so many at most.
+        """At most ``most`` of a text's ids, special tokens included.
 
-        The library's own truncation would build an object of each part that it cuts off.
+        The library's own truncation would create an object for each part that it cuts off.
         """
         if len(ids) <= most:
             return ids
         before, after = map(len, self._single.ids)
-        own = ids[before : len(ids) - after]
-        return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
+        own = truncated(ids[before : len(ids) - after], most - self._single.count, self.truncation_side)
+        return ids[:before] + own + ids[len(ids) - after :]
 
     def _encodings(
         self, texts: Sequence[str], threads: int, special: bool, offsets: bool = False
     ) -> Iterator[Encoding]:
-        """The library's encoding of each text, whole, perhaps with special tokens and with offsets in characters."""
+        """The library's encoding of each whole text."""
         for text in texts:
             check_text(text)
         with _library_errors():
@@ -355,20 +337,20 @@ def _library_errors() -> Iterator[None]:
     """Turn the library's errors and panics into a TokenizerError."""
     try:
         yield
-    except BaseException as error:  # its panics are no Exceptions
+    except BaseException as error:  # the library's panics are no Exceptions
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
         raise TokenizerError(f"tokenizer.json: {' '.join(str(error).split())}") from None
 
 
 def _check_tables(text: str) -> None:
-    """Raise TokenizerError where a normalizer's table says that it has more bytes than it has.
+    """Raise TokenizerError if a normalizer's table declares more bytes than it has.
 
     The library would allocate them, and end the process if it cannot.
     """
     if not _CHARSMAP.search(text):
         return
-    with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is for the library to tell
+    with contextlib.suppress(ValueError, RecursionError):  # the library reports invalid JSON
         json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
 
 
@@ -392,9 +374,9 @@ def _check_growth(tokenizer: Tokenizer) -> None:
 
 
 def _growth(normalizer: dict[str, Any]) -> float:
-    """The most characters that a normalizer's own strings could put in one's place.
+    """The most characters by which a normalizer's own strings could replace one.
 
-    Those of Unicode, which are in no file and do not grow upon each other, count as one.
+    Unicode's normalizations, which are in no file and do not multiply, count as one.
     """
     match normalizer:
         case {"type": "Sequence", "normalizers": steps}:
@@ -402,7 +384,7 @@ def _growth(normalizer: dict[str, Any]) -> float:
         case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": content} if pattern:
             return max(1.0, len(content) / len(pattern))
         case {"type": "Replace", "content": content} | {"type": "Prepend", "prepend": content}:
-            return 1.0 + len(content)  # beside the character: a pattern may match nothing, and a text have many parts
+            return 1.0 + len(content)  # besides the character: a pattern may match empty text
         case {"type": "Precompiled", "precompiled_charsmap": table}:
             replacements = base64.b64decode(table).split(b"\0")
             return max(1.0, *(len(part.decode("utf-8", "ignore")) for part in replacements))

@@ -1,17 +1,22 @@
-"""Languages by their codes and names: as prompts of translation models call them, and as models of many have them."""
+"""Languages: their codes and names, their tokens in multilingual models, and the detection of a text's language.
+
+py3langid detects 97 languages, 139 since version 0.4 (Lui and Baldwin 2012).
+"""
 
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
+from typing import Any
 
 from fastattn.errors import InputError, check_text
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
-# First words of letters' Unicode names -> the languages written in them: their codes by ISO 639-1 and 639-3, English
-# name and Chinese name. "": those whose letters and Chinese names are not known here, of models of many languages.
+# The first words of letters' Unicode names -> the languages written in them: ISO 639-1 and 639-3 codes, English
+# and Chinese name. "": languages of multilingual models whose letters and Chinese names are not listed.
 _TABLE = {
     "LATIN": """af,afr Afrikaans 南非荷兰语; ca,cat Catalan 加泰罗尼亚语; cs,ces Czech 捷克语; da,dan Danish 丹麦语;
 de,deu,ger German 德语; en,eng English 英语; es,spa Spanish 西班牙语; et,est,ekk Estonian 爱沙尼亚语;
@@ -71,33 +76,33 @@ war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,
 class Language:
     """A language."""
 
-    code: str  # ISO 639-1 where there is one, with a script where that matters
+    code: str  # ISO 639-1 if there is one, with a script where that matters
     name: str  # in English
-    chinese: str  # its name in Chinese, else in English
-    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; none: not known here
+    chinese: str  # name in Chinese, else in English
+    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; empty: not listed
 
     @property
     def is_chinese(self) -> bool:
-        """Whether prompts in Chinese are meant for it."""
+        """Whether prompts for it are in Chinese."""
         return self.code in ("zh", "zh-Hant", "yue")
 
 
 def _read_table() -> dict[str, Language]:
-    known = dict[str, Language]()
+    table = dict[str, Language]()
     for scripts, languages in _TABLE.items():
         for entry in " ".join(languages.split()).split("; "):
             codes, _, name = entry.partition(" ")
             name, chinese = (name, name) if name.isascii() else name.rsplit(" ", 1)
-            made = Language(codes.split(",")[0], name, chinese, frozenset(filter(None, scripts.split(","))))
-            known |= dict.fromkeys((*codes.lower().split(","), name.lower()), made)
-    return known
+            language = Language(codes.split(",")[0], name, chinese, frozenset(filter(None, scripts.split(","))))
+            table |= dict.fromkeys((*codes.lower().split(","), name.lower()), language)
+    return table
 
 
 _KNOWN = _read_table()
-SCRIPT = 4  # letters of its code: Latn
+SCRIPT = 4  # letters of a script's code, such as Latn
 TRADITIONAL = "hant"
-IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # where Chinese is written so
-SHOWN = 6  # languages in a message
+IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # regions that write Chinese in traditional characters
+SHOWN = 6  # the most languages in a message
 
 
 def _plain(code: str) -> str:
@@ -105,12 +110,12 @@ def _plain(code: str) -> str:
 
 
 def _find(plain: str) -> Language | None:
-    """The language of a code with or without script and region, of which the script, or what implies it, counts."""
+    """The language of a code; a script, or a region that implies one, selects the variant in that script."""
     first, *parts = plain.split("-")
-    found = _KNOWN.get(plain) or _KNOWN.get(first)
-    if found is None or plain in _KNOWN:
-        return found
-    return _KNOWN.get(f"{found.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", found)
+    match = _KNOWN.get(plain) or _KNOWN.get(first)
+    if match is None or plain in _KNOWN:
+        return match
+    return _KNOWN.get(f"{match.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", match)
 
 
 def _script(plain: str) -> str:
@@ -119,30 +124,30 @@ def _script(plain: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """The English name of a code's language; of one that is not known the code."""
-    found = _find(_plain(code))
-    return code if found is None else found.name
+    """The English name of a code's language; the code itself if it is unknown."""
+    match = _find(_plain(code))
+    return code if match is None else match.name
 
 
 def language(name: str) -> Language:
-    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; InputError that lists near ones."""
-    if (found := _find(_plain(check_text("a language", name)))) is not None:
-        return found
+    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; otherwise InputError with similar names."""
+    if (match := _find(_plain(check_text("a language", name)))) is not None:
+        return match
     near = {each: f"{_KNOWN[each].name} ({_KNOWN[each].code})" for each in _KNOWN}
     raise InputError(_unknown(name, near, "use a code such as en"))
 
 
-def _unknown(name: str, known: Mapping[str, str], otherwise: str) -> str:
-    near = difflib.get_close_matches(_plain(name), known, n=4, cutoff=0.5)
-    meant = ", ".join(dict.fromkeys(known[each] for each in near))
-    return f"unknown language {name!r}; {f'near ones: {meant}' if meant else otherwise}"
+def _unknown(name: str, names: Mapping[str, str], otherwise: str) -> str:
+    near = difflib.get_close_matches(_plain(name), names, n=4, cutoff=0.5)
+    suggestions = ", ".join(dict.fromkeys(names[each] for each in near))
+    return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else otherwise}"
 
 
 class Languages:
-    """The languages of a model, by whatever a caller calls them.
+    """The languages of a model, which a caller may name in any usual form.
 
-    tokens  code, as the model has it -> its token
-    names   code -> English name, or the code again where that is not known
+    tokens  the model's code -> its token
+    names   the model's code -> English name, or the code if that is unknown
     """
 
     def __init__(self, tokens: Mapping[str, str]):
@@ -150,29 +155,29 @@ class Languages:
         self._exact = {_plain(token): code for code, token in tokens.items()} | {_plain(code): code for code in tokens}
         self._described = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
 
-    def code(self, asked: str) -> str:
-        """The model's code for a language in any usual form, also its token; InputError that lists near ones.
+    def code(self, name: str) -> str:
+        """The model's code for a language in any usual form, or for its token; otherwise InputError with similar names.
 
-        A script (Latn) should be the model's where both name one; a region (GB) may be another.
+        If both name a script (Latn) it must be the same; regions (GB) may differ.
         """
-        plain = _plain(check_text("a language", asked))
+        plain = _plain(check_text("a language", name))
         if plain in self._exact:
             return self._exact[plain]
-        found, script = _find(plain), _script(plain)
-        # of the same language: code -> script and region
-        codes = {code: _plain(code).partition("-")[2] for code in self.names if found and _find(_plain(code)) == found}
+        match, script = _find(plain), _script(plain)
+        # the model's codes of the same language -> script and region
+        codes = {code: _plain(code).partition("-")[2] for code in self.names if match and _find(_plain(code)) == match}
         if script:
-            fitting = [code for code in codes if _script(_plain(code)) == script]
-            fitting = fitting or [code for code in codes if not _script(_plain(code))]
+            matches = [code for code in codes if _script(_plain(code)) == script]
+            matches = matches or [code for code in codes if not _script(_plain(code))]
         else:
-            fitting = [code for code, has in codes.items() if not has][:1] or list(codes)
-        if len(fitting) == 1:
-            return fitting[0]
+            matches = [code for code, has in codes.items() if not has][:1] or list(codes)
+        if len(matches) == 1:
+            return matches[0]
         if codes:
-            raise InputError(f"language {asked!r} should be one of {self._some(fitting or codes)}")
+            raise InputError(f"language {name!r} should be one of {self._some(matches or codes)}")
         near = {_plain(name): self._described[code] for code, name in self.names.items()}
         near |= {_plain(code): described for code, described in self._described.items()}
-        raise InputError(_unknown(asked, near, f"this model knows {self}"))
+        raise InputError(_unknown(name, near, f"this model knows {self}"))
 
     def __str__(self) -> str:
         return f"{len(self.names)}: {self._some(self.names)}"
@@ -183,81 +188,108 @@ class Languages:
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What texts of two languages have around them."""
+    """A source and a target language, and the tokens that a model has around their texts."""
 
-    source: str  # as the target by ISO 639-1 where the table has it; "" where nothing is known
+    source: str  # ISO 639-1 where the table has it; "": unknown. The target likewise
     target: str
-    before: tuple[str, ...] = ()  # what stands before and after a part's own source tokens
+    before: tuple[str, ...] = ()  # tokens before and after each part's source tokens
     after: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
+    start: tuple[str, ...] = ()  # the target's first tokens, after the start token or including it
     forced: int = 0  # how many of them are no part of a translation
-    untold: bool = False  # whether a text should itself begin with what tells the target language
+    needs_tag: bool = False  # whether a text must begin with the tag of its target language
 
 
 def language_pair(
     text: TranslationText,
     languages: Languages | None,
-    asked: tuple[str | None, str | None],
+    requested: tuple[str | None, str | None],
     tokens_of: Callable[[str], Sequence[str]],
 ) -> LanguagePair:
-    """The pair of a model's ``languages`` that a caller asked for; None: the checkpoint's own.
+    """The LanguagePair for a model's ``languages``.
 
-    tokens_of  the source tokens of a prefix
-    Raises InputError for a language that the model does not know, or needs and is not told.
+    requested  the caller's source and target language; None: the checkpoint's default
+    tokens_of  a prefix -> its source tokens
+    Raises InputError for a language that the model does not know, and for a required one that is missing.
     """
-    names, own, told = ("source_lang", "target_lang"), [text.source_language, text.target_language], text.languages
-    begun = text.decoding.forced_tokens
-    if told is None or languages is None:
-        for name, code, known in zip(names, asked, own):
-            if code is not None and (not known or language(code) != _find(_plain(known))):
-                takes = f"takes {name_of(known)} ({known}) alone" if known else "does not say its languages"
+    names, scheme, start = ("source_lang", "target_lang"), text.languages, text.decoding.forced_tokens
+    defaults = [text.source_language, text.target_language]
+    if scheme is None or languages is None:
+        for name, code, default in zip(names, requested, defaults):
+            if code is not None and (not default or language(code) != _find(_plain(default))):
+                takes = f"takes {name_of(default)} ({default}) alone" if default else "does not say its languages"
                 raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
-        return LanguagePair(iso_code(own[0]), iso_code(own[1]), begun=begun, forced=len(begun))
-    if told.target == "first":  # generation_config.json may force one
-        own[1] = next((code for code, token in told.tokens.items() if (token,) == begun[:1]), own[1])
-    named = [known if code is None else code for code, known in zip(asked, own)]
-    by_text = told.prefix == "{target}" and not named[1]  # a text's own <2xx> may tell it
-    prefix = told.prefix if named[1] or (not by_text and any(code is not None for code in asked)) else ""
-    needed = bool(told.source) or "{source}" in prefix, bool(told.target) or "{target}" in prefix
-    for name, code, wanted in zip(names, named, needed):
-        if wanted and not code:
+        return LanguagePair(iso_code(defaults[0]), iso_code(defaults[1]), start=start, forced=len(start))
+    if scheme.target == "first":  # generation_config.json may force a language
+        defaults[1] = next((code for code, token in scheme.tokens.items() if (token,) == start[:1]), defaults[1])
+    codes = [default if code is None else code for code, default in zip(requested, defaults)]
+    is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text may begin with <2xx> itself
+    prefix = scheme.prefix if codes[1] or (not is_tagged and any(code is not None for code in requested)) else ""
+    required = bool(scheme.source) or "{source}" in prefix, bool(scheme.target) or "{target}" in prefix
+    for name, code, needs in zip(names, codes, required):
+        if needs and not code:
             raise InputError(f"{name} should be given; this model knows {languages}")
-    if asked[0] is not None and not needed[0] and asked[0] not in told.tokens:
-        language(asked[0])  # which no token tells the model
-    codes = [languages.code(code) if wanted else code for code, wanted in zip(named, needed)]
-    spoken, wished = (told.tokens[code] if wanted else "" for code, wanted in zip(codes, needed))
-    words = prefix.replace("{source}", spoken).replace("{target}", wished)
-    before = (*tokens_of(words), *[spoken] * (told.source == "before"))
-    after = (*[text.eos_token] * (not text.add_source_eos), *[spoken] * (told.source == "after"))
-    begun = (wished,) if told.target else begun
-    forced = 0 if told.target == "start" else len(begun)
+    if requested[0] is not None and not required[0] and requested[0] not in scheme.tokens:
+        language(requested[0])  # checked only: the model has no token for it
+    codes = [languages.code(code) if needs else code for code, needs in zip(codes, required)]
+    source_token, target_token = (scheme.tokens[code] if needs else "" for code, needs in zip(codes, required))
+    words = prefix.replace("{source}", source_token).replace("{target}", target_token)
+    before = (*tokens_of(words), *[source_token] * (scheme.source == "before"))
+    after = (*[text.eos_token] * (not text.add_source_eos), *[source_token] * (scheme.source == "after"))
+    start = (target_token,) if scheme.target else start
+    forced = 0 if scheme.target == "start" else len(start)
     source, target = map(iso_code, codes)
-    return LanguagePair(source, target, before, after, begun, forced, told.prefix == "{target}" != prefix)
+    return LanguagePair(source, target, before, after, start, forced, scheme.prefix == "{target}" != prefix)
 
 
 def iso_code(code: str) -> str:
-    """ISO 639-1 of a code, where the table has it; else the code."""
-    found = _find(_plain(code))
-    return code if found is None else found.code
+    """The ISO 639-1 code of a language, if the table has it; otherwise the given code."""
+    match = _find(_plain(code))
+    return code if match is None else match.code
 
 
-# What language tokens look like -> what the models that have them are told by; (code) is a group of its own.
-_TOLD = {
+# The form of language tokens, whose group is the code -> how models with such tokens are told the languages.
+_SCHEMES = {
     "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
     "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
     "([a-z]{2}_[A-Z]{2})": LanguageTokens({}, "before", "first"),  # mBART-50
     r"<2([a-z]{2,3}(?:_[A-Z]\w+)*)>": LanguageTokens({}, prefix="{target}"),  # MADLAD
-    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's models of several targets
+    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's multilingual targets
 }
 
 
 def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
-    """What a vocabulary's language tokens, by their forms, say of the model; None where there are not two."""
+    """How a model is told the languages, by the form of its vocabulary's language tokens; None for fewer than two."""
     likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
-    found = LanguageTokens({})
-    for form, told in _TOLD.items():
+    best = LanguageTokens({})
+    for form, scheme in _SCHEMES.items():
         matches = filter(None, map(re.compile(form).fullmatch, likely))
         tokens = {match[1]: match[0] for match in matches}
-        if len(tokens) > len(found.tokens):
-            found = replace(told, tokens=tokens)
-    return found if len(found.tokens) > 1 else None
+        if len(tokens) > len(best.tokens):
+            best = replace(scheme, tokens=tokens)
+    return best if len(best.tokens) > 1 else None
+
+
+NO_LANGUAGE = "zxx"  # for numbers, markup and the like, since py3langid 0.4
+
+
+@cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise InputError("finding a text's language needs py3langid: pip install 'fastattn[detect]'") from None
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def likely_languages(text: str, among: Sequence[str] = (), most: int = 5) -> list[tuple[str, float]]:
+    """(code as from ``iso_code``, or NO_LANGUAGE; probability) of the likeliest languages, most likely first.
+
+    among  only these languages, with their probabilities among all: low if the text is in none of them, 0 for a
+           language that the model does not know
+    """
+    ranked = [(iso_code(str(code)), float(share)) for code, share in _identifier().rank(text)]
+    if among:
+        shares = dict(ranked)
+        ranked = sorted(((code, shares.get(code, 0.0)) for code in among), key=lambda pair: -pair[1])
+    return ranked[:most]

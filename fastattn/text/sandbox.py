@@ -1,10 +1,10 @@
 """Jinja templates from strangers, rendered within bounds of time and memory.
 
-jinja2's sandbox keeps a template away from Python's insides, but not from all time and all memory. Here whatever a
-template does has a price, in characters, which is paid before it is done: a pass of a loop, a call, a string, an item
-of a list, and all of a value that is printed or compared. The sum is bounded by what went in, so that a template is
-refused at the same place on every machine: hostile ones took 2 seconds and 50 MB at most. What a width makes is paid by
-the width; the widths of formats, and powers, are kept small.
+jinja2's sandbox keeps a template away from Python's internals, but does not bound its time and memory. Here every step
+of a template has a price, in characters, which is paid before the step: a pass of a loop, a call, a string, an item
+of a list, the whole of a value that is printed or compared. The input bounds the sum, so that a template is refused at
+the same place on every machine: hostile ones took at most 2 seconds and 50 MB. Padding is paid by its width; widths in
+formats, and powers, are limited.
 """
 
 import functools
@@ -26,17 +26,17 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 LONGEST_SOURCE = 1 << 16  # characters; published templates have 30,000 at most
-ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the price of a rendering at most: so much, and so much for each character given
+ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the highest price of a rendering: a constant, and more for each input character
 STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
 MOST_BITS = 1 << 14  # of a whole number
-# jinja2's filters, but for urlize, whose patterns take their time.
-KEPT = frozenset(
+# jinja2's filters, without urlize, whose patterns are slow.
+FILTER_NAMES = frozenset(
     "abs attr batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
     "groupby indent int items last length list lower map max min pprint random reject rejectattr reverse round safe "
     "select selectattr slice sort string striptags sum title trim truncate unique upper urlencode wordcount wordwrap "
     "xmlattr".split()
 )
-# What looks at no more than a value's first level.
+# Filters and tests that read only the first level of a value.
 SHALLOW_FILTERS = frozenset(
     "count d default first items last length list map reject rejectattr reverse select selectattr".split()
 )
@@ -52,19 +52,19 @@ METHODS = frozenset(
     "values zfill".split()
 )
 _CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
-_WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # of the operator %: great or computed
-_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # the same of str.format
+_WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # widths of the operator % that are great or computed
+_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # the same for str.format
 
 
 class Refused(TemplateError):
-    """What ``raise_exception`` of a template says."""
+    """The error that a template raises by ``raise_exception``."""
 
 
 class _Meter:
-    """What a rendering may still cost."""
+    """The remaining price of a rendering."""
 
-    def __init__(self, given: int):
-        self._left = ALLOWED + ALLOWED_EACH * given
+    def __init__(self, characters: int):
+        self._left = ALLOWED + ALLOWED_EACH * characters
 
     def pay(self, price: int) -> None:
         self._left -= price
@@ -72,7 +72,7 @@ class _Meter:
             raise SecurityError("the template makes or does too much")
 
     def pay_whole(self, value: Any, times: int = 1) -> None:
-        """The price of all that a value holds."""
+        """Pay for all that a value holds."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -83,11 +83,11 @@ class _Meter:
                 waiting.extend(value)
 
 
-_METER: ContextVar[_Meter] = ContextVar("meter")  # of the rendering; while jinja2 compiles there is none
+_METER: ContextVar[_Meter] = ContextVar("meter")  # of the current rendering; none while jinja2 compiles
 
 
 def _size(value: Any) -> int:
-    """The price of a value, but for what its items hold."""
+    """The price of a value without the contents of its items."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, _CONTAINERS):
@@ -96,7 +96,7 @@ def _size(value: Any) -> int:
 
 
 def weight(value: Any) -> int:
-    """The characters of plain data, and ITEM for each item: what renderings are measured by."""
+    """The size of plain data, in characters, with ITEM for each item."""
     items = chain.from_iterable(value.items()) if isinstance(value, dict) else value
     return _size(value) + (sum(map(weight, items)) if isinstance(value, _CONTAINERS) else 0)
 
@@ -104,9 +104,9 @@ def weight(value: Any) -> int:
 def _priced(
     function: Callable[..., Any], shallow: bool = False, more: Callable[..., None] | None = None
 ) -> Callable[..., Any]:
-    """A filter or test that is paid for. While jinja2 compiles there is no meter, so it computes nothing then.
+    """A filter or test with a price. While jinja2 compiles there is no meter, so that nothing is computed then.
 
-    more  pays, of the arguments, what it costs beside what goes in and comes out
+    more  pays, by the arguments, for costs other than those of input and output
     """
 
     @functools.wraps(function)
@@ -134,13 +134,13 @@ def _pay_round(value: Any, precision: int = 0, method: str = "common") -> None:
 
 
 def _pay_sum(environment: Any, iterable: Any, attribute: Any = None, start: Any = 0) -> None:
-    """Numbers are added in place; sums of lists are made anew for each."""
+    """A sum of numbers costs nothing more; a sum of lists copies the list for each item."""
     if not isinstance(start, int | float):
         _METER.get().pay_whole([*iterable, start], 1 + len(iterable))
 
 
 def _pay_percent(text: Any, *values: Any, **named: Any) -> None:
-    """Of the operator %, each of whose places may show all values."""
+    """For the operator %, each of whose places may show all values."""
     if _WIDE.search(str(text)):
         raise SecurityError("a width in a format should be written out and below 100")
     places = 1 + str(text).count("%")
@@ -160,7 +160,7 @@ MORE: dict[str, Callable[..., None]] = {
     "sum": _pay_sum,
     "wordwrap": lambda environment, s, *arguments, **options: _METER.get().pay_whole([arguments, options], 1 + len(s)),
 }
-WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose argument is a width
+WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose first argument is a width
 
 
 def _replace_price(text: str, old: str, new: str) -> int:
@@ -187,7 +187,7 @@ def _replace(context: Any, s: Any, old: str, new: str, count: int | None = None)
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """JSON without escapes for HTML, as transformers has it."""
+    """JSON without escapes for HTML, as in transformers."""
     if len(str(indent)) > 2 and indent is not None or any(len(part) > 8 for part in separators or ()):
         raise SecurityError("tojson takes an indent below 100 and separators of at most 8 characters")
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -209,18 +209,18 @@ def _raise_exception(message: Any) -> None:
 
 
 def _dict(*arguments: Any, **items: Any) -> dict[Any, Any]:
-    """``dict()`` without the class."""
+    """``dict()`` as a function, which does not expose the class."""
     _METER.get().pay_whole((arguments, items))
     return dict(*arguments, **items)
 
 
 class _Variables(Namespace):
-    """``namespace()``, which shows nothing of what it holds, and takes no names of Python's own."""
+    """``namespace()``, whose repr hides its items, and which refuses names with a leading underscore."""
 
-    def __init__(*arguments: Any, **items: Any) -> None:  # so that a name may be "self"
-        self, *given = arguments
+    def __init__(*arguments: Any, **items: Any) -> None:  # so that an item may be named "self"
+        self, *mappings = arguments
         Namespace.__init__(self, {})
-        for name, value in _dict(*given, **items).items():
+        for name, value in _dict(*mappings, **items).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -233,7 +233,7 @@ class _Variables(Namespace):
 
 
 class _Generation(Extension):
-    """The tag that marks what a model has written, which is of interest in training alone."""
+    """The tag around a model's answers, which matters only in training."""
 
     tags = {"generation"}
 
@@ -247,7 +247,7 @@ class _Generation(Extension):
 
 
 class _Prices(NodeTransformer):
-    """Puts prices into a template's tree where jinja2 asks nobody."""
+    """Adds prices to a template's tree where jinja2 offers no hook."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -294,7 +294,7 @@ def _filter(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _paying(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
-    """A filter that pays and gives what it is given; with a context, so that jinja2 computes nothing ahead."""
+    """A filter that pays for its value and returns it; it takes a context, so that jinja2 does not precompute it."""
 
     @pass_context
     def paid(context: Any, value: Any) -> Any:
@@ -314,7 +314,7 @@ def _text(context: Any, values: list[Any]) -> str:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """As transformers sets it up, with prices."""
+    """The environment that transformers uses, with prices."""
 
     intercepted_binops = frozenset("+ - * / // ** %".split())
 
@@ -322,19 +322,19 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
         )
-        own: Any = self  # whose tables a checker takes for the library's
-        filters, tests, given = own.filters, own.tests, own.globals
-        own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in KEPT}
-        own.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        own.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
-        own.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
-        own.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
-        own.globals = {name: given[name] for name in ("range", "cycler", "joiner")}
-        own.globals |= {"dict": _dict, "namespace": _Variables}
-        own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        env: Any = self  # typed as the library's tables otherwise
+        filters, tests, builtins = env.filters, env.tests, env.globals
+        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in FILTER_NAMES}
+        env.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
+        env.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
+        env.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
+        env.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
+        env.globals = {name: builtins[name] for name in ("range", "cycler", "joiner")}
+        env.globals |= {"dict": _dict, "namespace": _Variables}
+        env.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def wrap_str_format(self, value: Any) -> Any:
-        """str.format and format_map, which reach what a template may, each place paid."""
+        """str.format and format_map with the sandbox's restrictions; each place is paid."""
         method, text = super().wrap_str_format(value), getattr(value, "__self__", None)
         if method is None or not isinstance(text, str):
             return method
@@ -372,7 +372,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             if name in ("count", "index"):
                 meter.pay_whole(text)
             meter.pay(_size(text))
-        if not isinstance(__obj, Macro):  # which does nothing with its arguments but by way of what is paid for
+        if not isinstance(__obj, Macro):  # a macro uses its arguments only by steps that are paid
             meter.pay_whole((args, kwargs))
         result = super().call(__context, __obj, *args, **kwargs)
         meter.pay(_size(result))
@@ -396,7 +396,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class PricedTemplate:
-    """A compiled template; what its source has wrong, jinja2's and Python's errors say."""
+    """A compiled template; raises jinja2's and Python's errors for a wrong source."""
 
     def __init__(self, source: str):
         if len(source) > LONGEST_SOURCE:

@@ -1,4 +1,4 @@
-"""Text to sentencepiece pieces and back, from a .spm file's bytes, by the sentencepiece library."""
+"""Text to sentencepiece pieces and back, by the sentencepiece library, from the bytes of a .spm file."""
 
 import os
 import re
@@ -17,14 +17,14 @@ from fastattn.system.worker_threads import start_thread
 from fastattn.text import check_text
 
 VARINT, LENGTH = 0, 2
-FIXED = {1: 8, 5: 4}  # bytes of other wire types
+FIXED = {1: 8, 5: 4}  # other wire types -> bytes
 
 
 def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
-    """The fields of one message from ``position`` on, in file order: (number, wire type, value).
+    """The fields of a message from ``position`` on, in order: (number, wire type, value).
 
-    A varint's value is an int below 2**64; the value of every other wire type is its bytes.
-    ``what`` names the message in errors. Raises TokenizerError where the bytes are no message.
+    A varint's value is an int below 2**64, that of every other wire type bytes. ``what`` names the message in errors.
+    Raises TokenizerError if the bytes are no message.
     """
     end = len(data)
     while position < end:
@@ -52,7 +52,7 @@ def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int
 
 
 def read_int(value: int | bytes, what: str) -> int:
-    """The int32 of a VARINT field; a negative one is stored as 64 bits."""
+    """The int32 of a VARINT field; negative numbers are stored in 64 bits."""
     if not isinstance(value, int):
         raise TokenizerError(f"{what}: an integer was expected")
     return value - (1 << 64) if value >> 63 else value
@@ -82,15 +82,15 @@ def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
 FILE = "sentencepiece model"
 MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
 PARTS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
-# The most bytes that a rule of a normalizer's table takes, and that it gives. Those of NFKC take 12 and give 33.
+# The most bytes that a rule of a normalizer's table matches or writes. NFKC's rules match up to 12 and write up to 33.
 LONGEST_RULE = 128
 
 
 def check_spm(data: bytes) -> None:
-    """Raise TokenizerError for a file's bytes that are no such model, or one that asks for too much time or memory.
+    """Raise TokenizerError for bytes that are no sentencepiece model, or one that could take too much time or memory.
 
-    sentencepiece refuses files that are damaged, but takes rules that a text could be followed along to its end from
-    each of its characters, or that make it grow by the file's size.
+    The library refuses damaged files, but accepts rules that match the rest of a text from each of its characters, or
+    that lengthen it by the file's size.
     """
     start = _after_short_pieces(data)
     pieces = start > 0
@@ -103,13 +103,13 @@ def check_spm(data: bytes) -> None:
 
 
 def _after_short_pieces(data: bytes) -> int:
-    """Where the first field begins that is not a piece (field 1) of fewer than 128 bytes."""
+    """The position of the first field that is not a piece (field 1) of fewer than 128 bytes."""
     position = begin = 0
     with suppress(IndexError):
         while data[position] == 0x0A and (size := data[position + 1]) < 0x80:
             begin = position
             position += size + 2
-    return position if position <= len(data) else begin  # past the end, which read_fields tells of
+    return position if position <= len(data) else begin  # past the end: read_fields reports it
 
 
 def _check_part(data: bytes, part: str) -> None:
@@ -123,10 +123,10 @@ def _check_part(data: bytes, part: str) -> None:
 
 
 def _check_table(table: bytes) -> None:
-    """Refuse long rules in a "precompiled charsmap".
+    """Raise TokenizerError for long rules in a "precompiled charsmap".
 
-    That is a u32 length, a Darts-clone double-array trie of that many bytes over UTF-8, and the replacements, each
-    ended by a NUL. sentencepiece refuses what is not.
+    It is a u32 length, a Darts-clone double-array trie of that many bytes over UTF-8, and replacements, each ended by a
+    NUL. The library refuses anything else.
     """
     (length,) = struct.unpack_from("<I", table) if len(table) > 4 else (0,)
     if not 0 < length <= len(table) - 4 or length % 4:
@@ -138,10 +138,10 @@ def _check_table(table: bytes) -> None:
 
 
 def _is_deep(units_N: np.ndarray) -> bool:
-    """Whether more than LONGEST_RULE steps lead somewhere from the trie's first unit.
+    """Whether the trie is more than LONGEST_RULE steps deep, from its first unit.
 
-    A unit's children lie at its base, by exclusive or with the byte that leads to each, which is the child's label. A
-    zero byte leads to values, and to units that nothing is in.
+    A child lies at its parent's base, by exclusive or with the byte of the step, which is the child's label. A zero
+    byte leads to values, and to unused units.
     """
     positions_N = np.arange(len(units_N))
     bases_N = positions_N ^ ((units_N >> 10) << ((units_N & 0x200) >> 6))
@@ -160,46 +160,46 @@ def _is_deep(units_N: np.ndarray) -> bool:
     return True
 
 
-SPACE = "\u2581"  # what stands for a space inside pieces
+SPACE = "\u2581"  # stands for a space in pieces
 _PARTS = re.compile(f"{SPACE}|[^{SPACE}]+")
-# Files that ``begin_models`` begins to load before anybody asks for them: the most, and the most bytes of each.
+# The most files that ``begin_models`` loads ahead, and the most bytes of each.
 MOST_AHEAD, LARGEST_AHEAD = 2, 1 << 24
-_FAULTS = (RuntimeError, UnicodeDecodeError)  # the library's
+_FAULTS = (RuntimeError, UnicodeDecodeError)  # the errors that the library raises
 
 
 class SentencePiece:
-    """A sentencepiece model: ``pieces`` and ``ids`` of a text, ``text`` of pieces. Any number of threads may call.
+    """A sentencepiece model: ``pieces`` of a text, ``text`` of pieces. Any number of threads may call.
 
-    beside  load the model in a thread, beside the caller's work: a real one takes 30 ms. What is wrong with it is then
-            raised by ``wait``, or at first use
+    background  load the model in a thread, which takes 30 ms for a real one; ``wait`` or the first use then raises its
+                errors
 
-    One deviation from the library, in ``text`` alone: a piece the model does not have is still joined with its spaces
-    restored, since a translation model's vocabulary may be larger than the .spm's.
-    Raises TokenizerError where the bytes are no such model or one that asks for too much.
+    ``text`` deviates from the library: it also restores the spaces of pieces that the model does not have, since a
+    translation model's vocabulary may be larger than the .spm's.
+    Raises TokenizerError if the bytes are no such model, or if it could take too much time or memory.
     """
 
-    def __init__(self, model: bytes, beside: bool = False):
+    def __init__(self, model: bytes, background: bool = False):
         self._model = bytes(model)
-        self._seen: set[str] = set()  # some of its pieces
-        self._loaded: Any = None  # the library's processor, or the error of loading it
+        self._seen: set[str] = set()  # pieces that the model is known to have
+        self._loaded: Any = None  # the library's processor, or the error of loading
         self._thread: threading.Thread | None = None
-        if beside:
+        if background:
             thread = threading.Thread(target=self._load, name="fastattn sentencepiece", daemon=True)
-            with suppress(RuntimeError, MemoryError):  # without a thread more it is loaded at first use
+            with suppress(RuntimeError, MemoryError):  # if no thread can start, the model is loaded at first use
                 start_thread(thread)
                 self._thread = thread
         else:
             self.wait()
 
     def wait(self) -> None:
-        """Return once the model is loaded; TokenizerError for one that cannot be followed."""
+        """Return once the model is loaded; TokenizerError if it is not supported."""
         assert self._processor is not None
 
     @lazy
     def _processor(self) -> Any:
         if self._thread is not None:
             self._thread.join()
-        if self._loaded is None:  # there is no thread, or it was left behind by a fork
+        if self._loaded is None:  # there is no thread, or it did not survive a fork
             self._load()
         if isinstance(self._loaded, BaseException):
             raise self._loaded
@@ -207,7 +207,7 @@ class SentencePiece:
 
     def _load(self) -> None:
         try:
-            from sentencepiece import SentencePieceProcessor  # takes 5 ms, which the thread can spare
+            from sentencepiece import SentencePieceProcessor  # takes 5 ms, in the thread
 
             check_spm(self._model)
             self._loaded = SentencePieceProcessor(model_proto=self._model)
@@ -225,7 +225,7 @@ class SentencePiece:
 
     @property
     def vocabulary(self) -> list[str]:
-        """Every piece, in the order of the ids; TokenizerError for one that is not UTF-8."""
+        """All pieces, in the order of their ids; TokenizerError for one that is not UTF-8."""
         pieces: list[str] = self._ask("id_to_piece", list(range(len(self._processor))))
         return pieces
 
@@ -235,22 +235,13 @@ class SentencePiece:
         return index
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a text; a run of unknown characters is one piece and keeps its surface.
-
-        Raises InputError where the text holds a lone surrogate.
-        """
+        """The pieces of a text; a run of unknown characters is one piece as it is. InputError for a lone surrogate."""
         check_text(text)
         pieces: list[str] = self._ask("encode", text, return_type=str)
         return pieces
 
-    def ids(self, text: str) -> list[int]:
-        """The ids of ``pieces``; a run of unknown characters is one ``unk_id``."""
-        check_text(text)
-        ids: list[int] = self._ask("encode", text, return_type=int)
-        return ids
-
     def text(self, pieces: Iterable[str]) -> str:
-        """The text of pieces: control pieces are dropped, byte pieces become characters."""
+        """The text of pieces, without control pieces; byte pieces become characters."""
         pieces = list(pieces)
         if not self._seen.issuperset(pieces):
             indices = self._processor.piece_to_id(pieces)
@@ -262,16 +253,16 @@ class SentencePiece:
         return text
 
     def _with_spaces(self, pieces: list[str], indices: list[int]) -> list[str]:
-        """The pieces, those unknown in parts, since their spaces would stay as they are."""
+        """The pieces; unknown ones are split at spaces, which the library would leave as they are."""
         space = SPACE if self._processor.piece_to_id(SPACE) != self.unk_id else " "
         parts = ([piece] if index != self.unk_id else _PARTS.findall(piece) for piece, index in zip(pieces, indices))
         return [space if part == SPACE else part for piece in parts for part in piece]
 
 
 def begin_models(folder: Path) -> dict[bytes, SentencePiece]:
-    """{bytes of each sentencepiece model in a folder: the model}, being loaded beside the caller's work.
+    """Bytes of each sentencepiece model in a folder -> the model, loading in the background.
 
-    For who is about to read the folder's other files. Nothing is raised here.
+    For callers that go on to read the folder's other files. Raises nothing.
     """
     models: dict[bytes, SentencePiece] = {}
     with suppress(OSError, ValueError):
@@ -279,7 +270,7 @@ def begin_models(folder: Path) -> dict[bytes, SentencePiece]:
         for file in [folder / name for name in sorted(names)[:MOST_AHEAD]]:
             if file.is_file() and file.stat().st_size <= LARGEST_AHEAD:
                 data = file.read_bytes()
-                models.setdefault(data, SentencePiece(data, beside=True))
+                models.setdefault(data, SentencePiece(data, background=True))
     return models
 
 
@@ -288,6 +279,6 @@ def _as_ours(error: Exception) -> TokenizerError:
     if isinstance(error, UnicodeDecodeError):
         return TokenizerError(f"{FILE}: a piece or a replacement is not UTF-8")
     reason = " ".join(str(error).removeprefix("INTERNAL: ").split())
-    if "ParseFromArray" in reason:  # its own source
+    if "ParseFromArray" in reason:  # the library quotes its source
         reason = "a damaged protocol buffer"
     return TokenizerError(f"{FILE}: {reason}")

@@ -1,4 +1,4 @@
-"""Cut a long text into sentences, and into parts that fit a model, without losing a character."""
+"""Split long texts into sentences, and into parts that fit a model, without losing a character."""
 
 import re
 from bisect import bisect_left
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fastattn.errors import InputError
 from fastattn.text import check_text
 
-# Words that a full stop follows without ending a sentence, and words that begin one, by language (ISO 639-1): in
-# lower case, without the last full stop. After these something always follows: a name, an example, a place.
+# Abbreviations whose full stop does not end a sentence, and words that begin one, by language (ISO 639-1): in lower
+# case, without the last full stop. After BEFORE_NAMES something always follows: a name, an example, a place.
 BEFORE_NAMES = {
     "en": "mr mrs ms messrs dr prof gen sen rep gov capt cmdr col maj lt sgt cpl adm rev fr hon pres st mt ft vs v "
     "e.g i.e eg ie cf viz al ca c approx est dept univ assn bros",
@@ -27,7 +27,7 @@ BEFORE_NAMES = {
     "ar": "د أ م",
 }
 
-# A number follows; without one, the sentence ends ("No.").
+# A number follows these; without one, the sentence ends ("No.").
 BEFORE_NUMBERS = {
     "en": "no nos rm p pp vol vols fig figs ch sec art eq ref para pt ed jan feb mar apr jun jul aug sep sept oct nov "
     "dec",
@@ -41,7 +41,7 @@ BEFORE_NUMBERS = {
     "el": "σελ εικ κεφ αρ τ",
 }
 
-# May end a sentence: it does where a word from SENTENCE_STARTS follows.
+# These end a sentence if a word from SENTENCE_STARTS follows.
 BEFORE_ANYTHING = {
     "en": "inc ltd co corp jr sr llc plc bros ave blvd rd ph.d b.a m.a",
     "pt": "ltda cia s.a jr",
@@ -74,11 +74,13 @@ SENTENCE_STARTS = {
     "el": "ο η το οι τα αυτός αυτή αυτό αλλά και με σε στο στη για από όταν αν πού τι ποιος δεν μετά τώρα",
 }
 
-WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())  # where "3." is the third
+WITH_ORDINALS = frozenset(
+    "cs da de et fi hr hu is lv nb no pl sk sl sr tr".split()
+)  # languages where "3." means the third
 
 
 class Abbreviations(NamedTuple):
-    """The tables above for one language, or for all."""
+    """The tables above for one language, or for all languages."""
 
     before_names: frozenset[str]
     before_numbers: frozenset[str]
@@ -89,7 +91,7 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
-    """The abbreviations of a language; of all languages where it is "" or has no table here."""
+    """The abbreviations of a language; those of all languages if it is "" or has no table."""
     tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
     chosen = ([table[language]] if language in table else table.values() for table in tables)
     words = [frozenset(" ".join(texts).split()) for texts in chosen]
@@ -98,7 +100,7 @@ def abbreviations_of(language: str) -> Abbreviations:
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
 OPENING = "\"'“‘„‚«‹(\\[{「『（《【〔〈¿¡*_–—•-"
-FULL_WIDTH = "。！？；｡"  # end a sentence without a space behind them
+FULL_WIDTH = "。！？；｡"  # end a sentence without a following space
 OTHERS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
 CONTINUING = ",;:，、：،"
 NEWLINES = "\n\r\v\f\x85\u2028\u2029"
@@ -106,8 +108,8 @@ NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 _CANDIDATE = re.compile(
     f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
 )
-_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))  # in Greek a semicolon asks
-# What goes on behind a quotation: a particle of Japanese, or in a few characters of Chinese who asks or shouts so.
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))  # the Greek question mark
+# What continues a sentence after a quotation: a Japanese particle, or a few Chinese characters that say who speaks.
 _GOES_ON = re.compile("[とのがはをにもでや]")
 _ASKED = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
 _NEWLINE = re.compile(f"[{NEWLINES}]")
@@ -115,8 +117,8 @@ _NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
 _LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _CLAUSE = f"[{CONTINUING}；–—]"
-# What a sentence is cut behind: marks of clauses, wide ones or with spaces behind them; spaces; a character with the
-# marks that belong to it (accents, variation selectors, skin tones, what a joiner joins); a character.
+# A sentence is cut after clause marks, full-width or with spaces after them; else after spaces; else after a character
+# with its combining marks (accents, variation selectors, skin tones, characters after a joiner); else anywhere.
 _CUTS = (
     re.compile(f"(?<!{_CLAUSE})(?={_CLAUSE}*[，、：；]|{_CLAUSE}+[{CLOSING}]*\\s){_CLAUSE}+[{CLOSING}]*\\s*"),
     re.compile(r"\s+"),
@@ -133,9 +135,9 @@ LONGEST_ABBREVIATION = 24
 def split_sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a text; joined, they are the text again.
 
-    Spaces and newlines stay with the sentence before them, those at the start with the first. A newline ends a
-    sentence. ``language`` (ISO 639-1) chooses the abbreviations; "" knows those of all languages.
-    Raises InputError for a lone surrogate.
+    Spaces and newlines belong to the sentence before them, or at the start to the first one. A newline ends a sentence.
+    ``language`` (ISO 639-1) selects the abbreviations; "": those of all languages. Raises InputError for a lone
+    surrogate.
     """
     check_text(text)
     abbreviations, quotes = abbreviations_of(language[:2].lower()), _Quotes(text)
@@ -161,10 +163,10 @@ def split_sentences(text: str, language: str = "") -> list[str]:
 def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, language: str = "") -> list[str]:
     """Parts of a text, each with ``length_of(part) <= limit``; joined, they are the text again.
 
-    A text that fits stays whole. One that does not is cut into its sentences; a sentence that does not fit, into
-    parts of nearly equal length, at clauses where that is enough, else at words, else between characters.
-    ``length_of`` counts tokens, special ones included; it sees each part of the text a few times, and the empty text.
-    Raises InputError where a single character is longer than ``limit``.
+    A text that fits stays whole; otherwise it is split into its sentences. A sentence that does not fit is split into
+    parts of nearly equal length, at clauses if possible, else at words, else between characters.
+    ``length_of`` counts tokens, special ones included; it gets each part of the text a few times, and the empty text.
+    Raises InputError if a single character is longer than ``limit``.
     """
     check_text(text)
     if not text:
@@ -177,7 +179,7 @@ def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, languag
 
 
 class _Quotes:
-    """Whether a plain double quote is open at a position; asked for rising positions only, so the text is read once."""
+    """Whether a plain double quote is open at a position; positions only rise, so that the text is read once."""
 
     def __init__(self, text: str):
         self._text, self._position, self._open = text, 0, False
@@ -192,7 +194,7 @@ class _Quotes:
 
 
 def _after_full_width(text: str, match: re.Match[str], quotes: _Quotes) -> int:
-    """Where the sentence ends after a full-width mark, 0 where it goes on."""
+    """The position where a sentence ends after a full-width mark; 0 if it continues."""
     if text[match.end()] in CONTINUING + FULL_WIDTH + OTHERS:
         return 0
     asks = match["mark"][-1] in "！？"
@@ -215,8 +217,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
         before = match.start() - 1
         between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
         return between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
-    found = _NEXT_WORD.match(text, end)
-    following = found[1] if found else ""
+    next_word = _NEXT_WORD.match(text, end)
+    following = next_word[1] if next_word else ""
     if following[:1].islower():
         return False
     if match["mark"] != ".":
@@ -235,7 +237,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
         return starts or word.islower()
     if abbreviations.ordinals and word.isdigit() and len(word) <= 2:
         return starts
-    # The number of a list's item: "1. Introduction".
+    # Otherwise it ends, except after the number of a list item: "1. Introduction".
     return not (word.isdigit() and len(word) <= 3 and text[start : match.start()].strip() == word)
 
 
@@ -254,7 +256,7 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
     if len(offsets) == 2:
         return _split_evenly(text, length_of, limit, level + 1)
     parts: list[str] = []
-    fixed = length_of("")  # what every part costs besides its text, such as an end-of-sentence token
+    fixed = length_of("")  # the length of every part besides its text, such as an end token
     room = max(limit - fixed, 1)
     unit, rest = 0, total - fixed
     while unit < len(offsets) - 1:
@@ -273,10 +275,10 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
 def _find_end(
     text: str, offsets: list[int], unit: int, length_of: Callable[[str], int], goal: int, limit: int
 ) -> tuple[int, int]:
-    """The end of a part that begins at a unit: the first to reach ``goal``, or the one before where that is too long.
+    """(end, length) of a part that begins at ``unit``; (``unit``, the length of one unit) if not even one fits.
 
-    Returns that end and the part's length; ``unit`` itself, and the length of one unit, where not even one fits.
-    Interpolates on the characters a token takes, then halves, so a part is measured a few times whatever the text.
+    The end is the first to reach ``goal``, or the one before if that exceeds ``limit``. Interpolates by
+    characters a token, then bisects, so that a part is measured only a few times.
     """
     low, low_length = unit, 0
     high, high_length = len(offsets), 0

@@ -1,7 +1,7 @@
-"""Words to units by byte pair encoding and back, by a file of merges as subword-nmt and fastBPE write it.
+"""Byte pair encoding of words and back, by a file of merges as subword-nmt and fastBPE write it.
 
-Sennrich 2016, section 3.2. A unit that does not end its word ends in "@@". Words by Moses' rules around them come from
-the sacremoses package where it is installed.
+Sennrich 2016, section 3.2. A unit inside a word ends in "@@". Tokenization by Moses' rules comes from the sacremoses
+package, if that is installed.
 """
 
 import heapq
@@ -17,14 +17,14 @@ from fastattn.text import check_text
 FILE = "BPE codes"
 CONTINUED, END = "@@", "</w>"
 VERSION = "#version: "
-MOST_KEPT = 1 << 16  # words whose units are remembered
+MOST_CACHED = 1 << 16  # words whose units are remembered
 LONGEST_LINE = 80  # characters of a line that an error shows
 
 
 class SubwordUnits:
-    """``pieces`` of a text whose words have spaces between them, ``text`` of pieces. Any number of threads may call.
+    """``pieces`` of a text with spaces between its words, and ``text`` of pieces. Any number of threads may call.
 
-    Raises TokenizerError where the bytes are no such file.
+    Raises TokenizerError if the bytes are no such file.
     """
 
     def __init__(self, codes: bytes):
@@ -37,30 +37,29 @@ class SubwordUnits:
         if version not in ("", "0.1", "0.2"):
             raise TokenizerError(f"{FILE}: version {version[:LONGEST_LINE]!r} is not known; known: 0.1, 0.2")
         self._ranks: dict[tuple[str, ...], int] = {}
-        counted = len(lines[0].split(" ")) == 3  # fastBPE's, with how often each pair was seen
+        counted = len(lines[0].split(" ")) == 3  # fastBPE writes the count of each pair
         for number, line in enumerate(lines):
             pair = tuple(line.strip("\r\n ").split(" "))
             if len(pair) != 2 + counted:
                 shown = line[:LONGEST_LINE]
                 raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {shown!r}")
             self._ranks.setdefault(pair[:2], number)
-        self._end_apart = version != "0.2" and not counted  # subword-nmt's first form: the end is a symbol of its own
-        self._kept: dict[str, tuple[str, ...]] = {}
-
-    def wait(self) -> None:
-        """As of a SentencePiece: there is nothing to wait for."""
+        self._end_apart = (
+            version != "0.2" and not counted
+        )  # in subword-nmt's first version the end is a symbol of its own
+        self._cache: dict[str, tuple[str, ...]] = {}
 
     def pieces(self, text: str) -> list[str]:
-        """The units of a text; InputError where it holds a lone surrogate."""
+        """The units of a text; InputError for a lone surrogate."""
         check_text(text)
         units: list[str] = []
         for word in filter(None, text.strip("\r\n ").split(" ")):
-            own = self._kept.get(word)
-            if own is None:
-                own = self._units(word)
-                if len(self._kept) < MOST_KEPT:
-                    self._kept[word] = own
-            units += own
+            word_units = self._cache.get(word)
+            if word_units is None:
+                word_units = self._units(word)
+                if len(self._cache) < MOST_CACHED:
+                    self._cache[word] = word_units
+            units += word_units
         return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
 
     def text(self, pieces: Iterable[str]) -> str:
@@ -76,7 +75,7 @@ class SubwordUnits:
         return (*(unit + CONTINUED for unit in units[:-1]), units[-1])
 
     def _merged(self, symbols: list[str]) -> list[str]:
-        """Merge the pair that comes first in the file wherever it is, then the next, until there is none.
+        """Merge all occurrences of the pair that comes first in the file, then of the next, until there is none.
 
         A heap of pairs, so that a word of any length takes n log n.
         """
@@ -92,36 +91,32 @@ class SubwordUnits:
             for i in places:
                 j = after[i]
                 if not symbols[i] or j == count or ranks.get((symbols[i], symbols[j])) != rank:
-                    continue  # merged since, as the middle of three equal symbols is
+                    continue  # already merged, as in the middle of three equal symbols
                 symbols[i] += symbols[j]
                 symbols[j], after[i] = "", after[j]
                 if after[i] < count:
                     before[after[i]] = i
-                for left in (before[i], i):
-                    if left >= 0 and after[left] < count:
-                        new = ranks.get((symbols[left], symbols[after[left]]))
+                for first in (before[i], i):
+                    if first >= 0 and after[first] < count:
+                        new = ranks.get((symbols[first], symbols[after[first]]))
                         if new is not None:
-                            heapq.heappush(heap, (new, left))
+                            heapq.heappush(heap, (new, first))
         return [symbol for symbol in symbols if symbol]
 
 
 class WordsAndUnits:
-    """``pieces`` of a text and ``text`` of pieces: words and punctuation apart, then units, as ``text.words`` asks for.
+    """``pieces`` of a text and ``text`` of pieces: words by Moses' rules, as ``text.words`` requires, then units.
 
-    Raises TokenizerError where sacremoses is not installed, at first use.
+    Raises TokenizerError at first use if sacremoses is not installed.
     """
 
     def __init__(self, units: SubwordUnits, text: TranslationText):
         self._units, self._normalizes = units, text.words == "argos"
         self._languages = text.source_language or "en", text.target_language or "en"
 
-    def wait(self) -> None:
-        """As of a SentencePiece: what is missing is told."""
-        assert self._moses
-
     @lazy
     def _moses(self) -> tuple[Any, Any, Any]:
-        """(what makes punctuation uniform, what cuts words, what joins them)."""
+        """(punctuation normalizer, tokenizer, detokenizer)."""
         try:
             import sacremoses as moses
         except ImportError:
@@ -130,7 +125,7 @@ class WordsAndUnits:
         return moses.MosesPunctNormalizer(source), moses.MosesTokenizer(source), moses.MosesDetokenizer(target)
 
     def pieces(self, text: str) -> list[str]:
-        """The units of a text; InputError where it holds a lone surrogate."""
+        """The units of a text; InputError for a lone surrogate."""
         check_text(text)
         normalizer, cutter, _ = self._moses
         if self._normalizes:

@@ -1,4 +1,4 @@
-"""The tokenizer of a translation model: text to tokens and back, and long text split into parts that fit."""
+"""The tokenizer of a translation model: text to tokens and back, and the splitting of long text into parts that fit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
 SPLITS = ("long", "sentences", "never")
-# A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
+# A vocabulary with more tokens that begin with SPACE is sentencepiece's; a smaller one may be written by hand.
 PLAIN_TOKENS = 1000
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
 # Written without spaces between sentences.
 SPACELESS_LANGUAGES = frozenset("zh zho cmn yue wuu ja jpn th tha lo lao km khm my mya bo bod dz dzo".split())
-# Where the language is not known, the scripts tell, first to last character: Thai, Lao and Tibetan, Myanmar, Khmer,
-# punctuation and kana, Han, wide punctuation. (As a regular expression they would take 1.4 ms to compile.)
+# For an unknown language the script decides, first to last character: Thai, Lao and Tibetan, Myanmar, Khmer,
+# punctuation and kana, Han, full-width punctuation. (A regular expression of them takes 1.4 ms to compile.)
 SPACELESS_SCRIPTS = (
     ("\u0e00", "\u0fff"),
     ("\u1000", "\u109f"),
@@ -45,10 +45,10 @@ SPACELESS_SCRIPTS = (
 class TranslationTokenizer:
     """Tokens of source and target, by the model's vocabularies.
 
-    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm.
-    Its .spm files are loaded beside the caller's work until ``wait``.
+    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm. The .spm
+    files are loaded in the background until ``wait``.
 
-    models  those that are being loaded already, by their bytes
+    models  bytes of a .spm file -> the model, if it is being loaded already
     """
 
     def __init__(self, text: TranslationText, models: Mapping[bytes, SentencePiece] = MappingProxyType({})):
@@ -67,27 +67,27 @@ class TranslationTokenizer:
             units = SubwordUnits(text.codes)
             model = WordsAndUnits(units, text) if text.words else units
         elif text.source_model is not None:
-            model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
+            model = models.get(text.source_model) or SentencePiece(text.source_model, background=True)
         self._source_model = self._target_model = model
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
-            self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
+            self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, background=True)
         self.end_id = self._target_ids[text.eos_token]
-        # Where there is none, the start token, which no target has.
+        # Without an unknown token, the start token, which no target contains.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
-        told = text.languages
-        self.languages = None if told is None else Languages(told.tokens)
-        for token in told.tokens.values() if told is not None and (told.source or told.target) else ():
+        scheme = text.languages
+        self.languages = None if scheme is None else Languages(scheme.tokens)
+        for token in scheme.tokens.values() if scheme is not None and (scheme.source or scheme.target) else ():
             if token not in self._source_ids or token not in self._target_ids:
                 raise CheckpointError(f"the vocabularies should have the language token {token!r}, and lack it")
         self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
         forced = text.decoding.forced_tokens
-        self.plain = LanguagePair("", "", begun=forced, forced=len(forced))  # around sources given as tokens
-        self._untold = lacks_sentencepiece(text)
+        self.plain = LanguagePair("", "", start=forced, forced=len(forced))  # for sources given as tokens
+        self._warns = lacks_sentencepiece(text)
         self._knows_unknowns = text.unk_token in self._source_ids
 
     def wait(self) -> None:
-        """Return once the .spm files are loaded; TokenizerError for one that cannot be followed."""
+        """Return once the .spm files are loaded; TokenizerError for one that is not supported."""
         for model in (self._source_model, self._target_model):
             if isinstance(model, SentencePiece):
                 model.wait()
@@ -99,8 +99,8 @@ class TranslationTokenizer:
 
     def source_tokens(self, text: str) -> list[str]:
         """The tokens of a text; the first call warns if the sentencepiece model is missing."""
-        if self._untold:
-            self._untold = False
+        if self._warns:
+            self._warns = False
             warn(
                 "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
@@ -111,9 +111,9 @@ class TranslationTokenizer:
         return tokens if self._knows_unknowns else [token for token in tokens if token in self._source_ids]
 
     def cut_language(self, text: str) -> tuple[list[str], str]:
-        """What a text begins with that tells a model of several target languages which one, and the rest.
+        """(a text's tag of the target language, if it begins with one, the rest of the text).
 
-        (``>>de<<``, ``<2de>``.) No piece of the .spm's, but a token of the source vocabulary.
+        A tag (``>>de<<``, ``<2de>``) is a token of a multilingual model's source vocabulary, and no piece of its .spm.
         """
         for first, last in ((">>", "<<"), ("<2", ">")):
             end = text.find(last) + len(last)
@@ -122,32 +122,32 @@ class TranslationTokenizer:
         return [], text
 
     def pair(self, source: str | None = None, target: str | None = None) -> LanguagePair:
-        """What stands around texts of these languages, None: the checkpoint's own; InputError as ``language_pair``."""
-        asked = source, target
-        if asked not in self._pairs:
-            self._pairs[asked] = language_pair(self.text, self.languages, asked, self._prefix_tokens)
-        return self._pairs[asked]
+        """The LanguagePair of two languages; None: the checkpoint's default. Errors as from ``language_pair``."""
+        pair = source, target
+        if pair not in self._pairs:
+            self._pairs[pair] = language_pair(self.text, self.languages, pair, self._prefix_tokens)
+        return self._pairs[pair]
 
     def _prefix_tokens(self, words: str) -> list[str]:
         return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
 
-    def around(self, told: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
-        """What stands before and after a text's source tokens; ``told``: what it begins with by itself."""
-        if pair.untold and not told:
+    def around(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
+        """The tokens before and after a text's source tokens; ``tag``: the tag that the text begins with."""
+        if pair.needs_tag and not tag:
             raise InputError(f"target_lang should be given; this model knows {self.languages}")
-        return told or list(pair.before), list(pair.after)
+        return tag or list(pair.before), list(pair.after)
 
     def surrounded_tokens(self, text: str, pair: LanguagePair) -> list[str]:
-        """The tokens of a text, and what its languages have around them."""
-        told, rest = self.cut_language(text)
-        before, after = self.around(told, pair)
+        """The tokens of a text, with those that its language pair has around them."""
+        tag, rest = self.cut_language(text)
+        before, after = self.around(tag, pair)
         return [*before, *self.source_tokens(rest), *after]
 
     def target_tokens(self, text: str) -> list[str]:
         return _tokens(text, self._target_model, self.text.target_characters)
 
     def source_ids(self, tokens: Sequence[str]) -> np.ndarray:
-        """int32 ids with the special tokens that the model expects around them."""
+        """int32 ids, with the special tokens that the model expects."""
         text, unknown = self.text, self._source_ids.get(self.text.unk_token, -1)
         ids = [self._source_ids.get(token, unknown) for token in tokens]
         if unknown < 0 and unknown in ids:
@@ -159,9 +159,9 @@ class TranslationTokenizer:
         return np.array(ids, np.int32)
 
     def cut(self, tokens: Sequence[str], longest: int | None) -> list[str]:
-        """The first tokens, at most ``longest`` with the added special ones; None or 0: all.
+        """The first tokens, at most ``longest`` including the added special ones; None or 0: all.
 
-        An end token that is the last, or the last but one before a language's, is kept (CTranslate2's rule).
+        A final end token stays, also before a final language token (CTranslate2's rule).
         """
         room = max((longest or 0) - self.implicit_tokens, 0)
         if not longest or len(tokens) <= room:
@@ -173,21 +173,21 @@ class TranslationTokenizer:
         return [*tokens[: room - ends], *tokens[len(tokens) - ends :]]
 
     def target_ids(self, tokens: Sequence[str], pair: LanguagePair | None = None) -> list[int]:
-        """Ids after the decoder's start token and what a pair of languages begins with; None: the forced ones.
+        """Ids of tokens, after the decoder's start token and the pair's start; None: the forced tokens.
 
-        Where the model leaves the start token to the caller, ``tokens`` or the pair begins with it.
+        If the checkpoint has no start token, ``tokens`` or the pair begins with it.
         """
-        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).begun, *tokens)]
+        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).start, *tokens)]
         start = self.text.decoder_start_token
         if start is not None:
-            # Marian's models have no such token in their vocabulary, and need none: they start from a zero embedding.
+            # Marian's models have no start token in their vocabulary, and need none: they start from a zero embedding.
             return [self._target_ids.get(start, self.unk_id), *ids]
         if not ids:
             raise InputError("the target should begin with this model's start token (a language's, say); got no tokens")
         return ids
 
     def known_target_ids(self, tokens: Sequence[str]) -> list[int]:
-        """The tokens' ids; InputError for a token that is not in the target vocabulary."""
+        """The ids of tokens; InputError for one that is not in the target vocabulary."""
         for token in tokens:
             if token not in self._target_ids:
                 raise InputError(f"{token!r} is no token of the target vocabulary")
@@ -198,7 +198,7 @@ class TranslationTokenizer:
         return [vocabulary[index] for index in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]
 
     def is_empty(self, tokens: Sequence[str]) -> bool:
-        """Whether the source has no tokens but special ones (CTranslate2's rule)."""
+        """Whether a source has only special tokens (CTranslate2's rule)."""
         first, last = self.text.bos_token, self.text.eos_token
         if len(tokens) < 2:
             return not tokens or tokens[0] in (first, last)
@@ -219,9 +219,9 @@ class TranslationTokenizer:
             return ("" if self.text.target_characters else " ").join(tokens)
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
-    def join_sentences(self, sentences: Sequence[str], language: str | None = None) -> str:
+    def join_sentences(self, sentences: Sequence[str], language: str) -> str:
         """Join the translations of a line's sentences, with spaces if the target language uses them."""
-        language = re.split("[-_@]", (self.text.target_language if language is None else language).lower())[0]
+        language = re.split("[-_@]", language.lower())[0]
         joined = ""
         for sentence in filter(None, sentences):
             spaceless = language in SPACELESS_LANGUAGES
@@ -237,7 +237,7 @@ def is_spaceless(character: str) -> bool:
 
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
-    """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
+    """Whether the source vocabulary is clearly sentencepiece's, but the sentencepiece model is missing."""
     if any(model is not None for model in (text.source_model, text.tokenizer, text.codes)):
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
@@ -245,7 +245,7 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
 
 @dataclass
 class Line:
-    """A line of a text: the parts to translate, or what is left untranslated, and its line end."""
+    """A line of a text: the tokens of the parts to translate, or text that stays untranslated, and its line end."""
 
     parts: list[list[str]] = field(default_factory=list)
     untranslated: str = ""
@@ -254,15 +254,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in lines and parts, the target prefix of its first part, and what its languages have around each."""
+    """A text in lines and parts, the target prefix of its first part, and its language pair."""
 
     lines: list[Line]
     prefix: list[str]
     pair: LanguagePair
 
+    @property
+    def parts(self) -> list[list[str]]:
+        return [part for line in self.lines for part in line.parts]
+
+    @property
     def prefixes(self) -> list[list[str]]:
-        count = sum(len(line.parts) for line in self.lines)
-        return [self.prefix, *([] for _ in range(count - 1))] if count else []
+        """The target prefix of each part."""
+        return [self.prefix if b == 0 else [] for b in range(len(self.parts))]
 
 
 def split_lines(
@@ -275,18 +280,17 @@ def split_lines(
 ) -> list[Line]:
     """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit``.
 
-    What a pair of languages, by default the checkpoint's, has around text counts once a line in ``longest``, and stands
-    around each part; so does a language token that the line begins with. Alone they make none.
+    The tokens that the language pair (None: the checkpoint's) has around text, and a language tag at the beginning of
+    the line, count once a line in ``longest`` and stand around each part. Without other tokens a line has no part.
 
-    "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
-    is split again by ``split_to_fit``. "never" raises InputError for a line over the limit. A line of nothing but
-    spaces is kept as it is.
+    "long" splits a line over the limit at its sentences; "sentences" splits every line; a sentence over the limit is
+    split by ``split_to_fit``. "never" raises InputError for a line over the limit. A blank line stays as it is.
     """
     pair = pair or tokenizer.pair()
     pieces = LINE_ENDS.split(text)
-    asked = tokenizer, limit, split, longest, pair
+    arguments = tokenizer, limit, split, longest, pair
     return [
-        Line(_parts(content, *asked), end=end) if content.strip() else Line(untranslated=content, end=end)
+        Line(_parts(content, *arguments), end=end) if content.strip() else Line(untranslated=content, end=end)
         for content, end in zip(pieces[::2], [*pieces[1::2], ""])
     ]
 
@@ -294,8 +298,8 @@ def split_lines(
 def _parts(
     content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None, pair: LanguagePair
 ) -> list[list[str]]:
-    told, rest = tokenizer.cut_language(content)
-    before, after = tokenizer.around(told, pair)
+    tag, rest = tokenizer.cut_language(content)
+    before, after = tokenizer.around(tag, pair)
     added = len(before) + len(after)
     if split != "sentences":
         tokens = tokenizer.cut(tokenizer.surrounded_tokens(content, pair), longest)
@@ -330,28 +334,28 @@ def _tokens(text: str, model: "Pieces | None", characters: bool) -> list[str]:
 
 
 def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
-    """{token: id}; for a token that occurs twice, the first id."""
+    """token -> id; the first id of a token that occurs twice."""
     return dict(zip(reversed(vocabulary), reversed(range(len(vocabulary)))))
 
 
 MAP_NAME = "vmap.txt"
-# Tokens. Maps are made of phrases of four or so; every stretch of a source up to the longest is looked up.
+# Tokens. Maps consist of phrases of about four; every n-gram of a source up to the longest is looked up.
 LONGEST_NGRAM = 64
 
 
 class VocabularyMap:
-    """CTranslate2's vocabulary map, ``vmap.txt``: which target tokens the n-grams of a source make likely.
+    """CTranslate2's vocabulary map, ``vmap.txt``: the target tokens that each n-gram of a source makes likely.
 
     A line is an n-gram of source tokens with spaces between them, a tab, and target tokens with spaces between them.
-    The line of the empty n-gram lists what every sentence may choose; of an n-gram that is there twice the last line
-    counts. (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for a line of another form.
+    The line of the empty n-gram lists tokens that every sentence may choose. The last line of an n-gram counts.
+    (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for a line of another form.
     """
 
     def __init__(self, text: TranslationText, target_ids: Mapping[str, int]):
         assert text.vocabulary_map is not None
         self._ids, self._unknown = target_ids, target_ids[text.unk_token]
         self._targets: dict[tuple[str, ...], str] = {}
-        # What is not UTF-8 is part of no token.
+        # Bytes that are not UTF-8 are part of no token.
         lines = text.vocabulary_map.decode("utf-8", "surrogateescape").split("\n")
         for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
             source, *targets = line.removesuffix("\r").split("\t")
@@ -359,8 +363,8 @@ class VocabularyMap:
                 raise CheckpointError(f"{MAP_NAME}: line {number} should be source tokens, one tab and target tokens")
             ngram = tuple(source.split(" "))
             if len(ngram) > LONGEST_NGRAM:
-                found = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
-                raise CheckpointError(f"{MAP_NAME}: line {number} has {found}")
+                length = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
+                raise CheckpointError(f"{MAP_NAME}: line {number} has {length}")
             self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
@@ -368,7 +372,7 @@ class VocabularyMap:
 
     def candidates(self, tokens: Sequence[str]) -> np.ndarray:
         """The ids that a sentence with these source tokens may choose: int32, ascending."""
-        # Each once, however often it is there: its line may be as long as the file.
+        # Each n-gram once: its line may be as long as the file.
         ngrams = {
             ngram
             for start in range(len(tokens))
@@ -378,7 +382,7 @@ class VocabularyMap:
         return np.array(sorted(self._always.union(*map(self._listed, ngrams))), np.int32)
 
     def _listed(self, ngram: tuple[str, ...]) -> set[int]:
-        """The ids on the n-gram's line; a token outside the vocabulary stands for the unknown one."""
+        """The ids on the n-gram's line; the unknown token's for a token outside the vocabulary."""
         targets = self._targets.get(ngram)
         if not targets:
             return set()

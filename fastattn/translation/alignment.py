@@ -1,4 +1,4 @@
-"""Which words of a text a translation's words look at, by the attention of the model."""
+"""Word alignment: which words of a text the words of its translation attend to most."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ from fastattn.translation.calls import TokenTranslation
 
 
 class WordLink(NamedTuple):
-    """A word of the translation and the one of the text that it looks at most: [start, end) in characters of each.
+    """A word of the translation and the source word that it attends to most: [start, end) in characters of each text.
 
-    mutual  whether no other word looks more at that one: such links are sure
+    mutual  whether no other word attends more to that source word: such links are sure
     """
 
     source: tuple[int, int]
@@ -22,16 +22,16 @@ class WordLink(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word's tokens, by their numbers, and its characters."""
+    """The indices of a word's tokens, and its [start, end) in characters."""
 
     tokens: range
     span: tuple[int, int]
 
 
 def word_links(text: str, translation: Any) -> Iterator[WordLink]:
-    """The link of each word of the best translation that both texts show as the tokenizer wrote it.
+    """The link of each word of the best translation; words that the tokenizer writes in another way have none.
 
-    translation  with ``return_attention``; of a chain, whose links are those of both models, one behind the other
+    translation  made with ``return_attention``. A chain's links are those of the first model followed by the second's
     """
     first = getattr(translation, "first", None)
     if first is None:
@@ -48,15 +48,18 @@ def _links_of(text: str, translated: str, parts: Sequence[TokenTranslation]) -> 
 
 
 def _composed(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
-    for link in second:
-        between = [(min(one.target[1], link.source[1]) - max(one.target[0], link.source[0]), one) for one in first]
-        common, one = max(between, key=lambda found: found[0], default=(0, None))
-        if one is not None and common > 0:
-            yield WordLink(one.source, link.target, one.mutual and link.mutual)
+    for second_link in second:
+        overlaps = [
+            (min(link.target[1], second_link.source[1]) - max(link.target[0], second_link.source[0]), link)
+            for link in first
+        ]
+        common, best = max(overlaps, key=lambda pair: pair[0], default=(0, None))
+        if best is not None and common > 0:
+            yield WordLink(best.source, second_link.target, best.mutual and second_link.mutual)
 
 
 def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
-    """Mutual links as 0-0 1-2: from 0, numbers of what stands between blanks; of characters in scripts without them."""
+    """Mutual links in Pharaoh's form, 0-0 1-2: indices of words, or of characters in scripts without blanks."""
     pairs = {
         (s, t)
         for link in links
@@ -68,20 +71,20 @@ def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
 
 
 def units(text: str) -> list[tuple[int, int]]:
-    """[start, end) of what Pharaoh's form counts in a text."""
-    found: list[tuple[int, int]] = []
-    for at, character in enumerate(text):
+    """[start, end) of each unit that Pharaoh's form counts in a text."""
+    spans: list[tuple[int, int]] = []
+    for position, character in enumerate(text):
         if character.isspace():
             continue
-        if found and found[-1][1] == at and not is_spaceless(character) and not is_spaceless(text[at - 1]):
-            found[-1] = found[-1][0], at + 1
+        if spans and spans[-1][1] == position and not is_spaceless(character) and not is_spaceless(text[position - 1]):
+            spans[-1] = spans[-1][0], position + 1
         else:
-            found.append((at, at + 1))
-    return found
+            spans.append((position, position + 1))
+    return spans
 
 
 def _units_of(text: str, span: tuple[int, int]) -> list[int]:
-    """The numbers of a word's units; a sign behind a word is not that word."""
+    """The indices of a word's units; the unit of a punctuation mark is not the word before it."""
     sign = not any(map(str.isalnum, text[slice(*span)]))
     return [
         number
@@ -91,7 +94,7 @@ def _units_of(text: str, span: tuple[int, int]) -> list[int]:
 
 
 def _links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Word]) -> Iterator[WordLink]:
-    """Words look at words, signs at signs. What many words look at counts less for each."""
+    """Links of words to words and of signs to signs. Attention to a word that many words attend to counts less."""
     if not part.attention or not sources or not targets:
         return
     attention_TS = part.attention[0]
@@ -110,7 +113,7 @@ def _links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Wo
 
 
 def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], int]:
-    """(the words that tokens are pieces of, where the text goes on)."""
+    """(the words that the tokens form, the position in the text behind them)."""
     words, first = list[Word](), 0
     for end in range(1, len(tokens) + 1):
         if end < len(tokens) and not _begins_word(tokens[end - 1], tokens[end]):
@@ -125,7 +128,7 @@ def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], in
 
 
 def _begins_word(before: str, token: str) -> bool:
-    """Whether a token begins a word; signs are words of their own, which look at signs."""
+    """Whether a token begins a word; a sign is a word of its own."""
     return token.startswith(SPACE) or is_spaceless(token[:1]) or _is_sign(token) or _is_sign(before)
 
 

@@ -1,21 +1,22 @@
-"""Calls to a Translator: their options and other arguments, as given and as checked; their results."""
+"""The arguments of calls to a Translator, as a caller gives them and as they are checked, and the results."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fastattn.decoding.options import DecoderOptions, DecodingOptions, DecodingResolver, checkpoint_settings
-from fastattn.decoding.search import Hypothesis, normalized
 from fastattn.errors import InputError, check_bool, check_several
-from fastattn.system.files import one_line, open_file
 from fastattn.system.option_names import SEARCH
 from fastattn.system.records import dataclass
-from fastattn.text.translation import SPLITS, Document, TranslationTokenizer
+from fastattn.text.translation import SPLITS, TranslationTokenizer
+
+if TYPE_CHECKING:
+    from fastattn.plot import AttentionPlot
 
 EachText = str | Iterable[str | None] | None  # one for all texts, or one each
+TokenLists = list[list[str]]
 
 
 class SearchOptions(DecoderOptions, total=False):
@@ -39,7 +40,7 @@ class SearchOptions(DecoderOptions, total=False):
 
 
 class LanguageOptions(SearchOptions, total=False):
-    """Those of a call that gives the languages of its texts."""
+    """The options of a call that may name the languages of its texts."""
 
     source_lang: EachText
     target_lang: EachText
@@ -52,18 +53,22 @@ class TextOptions(LanguageOptions, total=False):
     split: str | None
 
 
-class Beside(NamedTuple):
-    """What a call says of each text, by the names of the options."""
+class Direction(NamedTuple):
+    """A text's languages and what its translation begins with, by the names of the options."""
 
     target_prefix: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
 
 
-class Asked(NamedTuple):
-    """What a call says beside texts: of ``all``, and by the same names of ``each``, whose None is what all have."""
+class Directions(NamedTuple):
+    """The directions of a call's texts.
 
-    all: Beside
+    shared  of all texts
+    each    option -> a value for each text; None stands for the shared one
+    """
+
+    shared: Direction
     each: Mapping[str, Iterable[str | None]]
 
 
@@ -82,17 +87,17 @@ class TextCall(NamedTuple):
 class OptionResolver:
     """Resolves the options of calls, for one tokenizer and its checkpoint.
 
-    default  the options of a call that gives none
-    own      the languages of a call that names none
+    default    the options of a call that gives none
+    direction  the languages of a call that names none
     """
 
-    own = Beside()
+    direction = Direction()
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
-        names, beside = DecodingOptions.__dataclass_fields__, ("details", "split", *Beside._fields)
+        names, others = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
         settings, vocabulary = checkpoint_settings(text), len(text.target_vocabulary)
-        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, beside, SEARCH)
+        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, others, SEARCH)
         self.default = self._decoding.default
 
     def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
@@ -104,21 +109,20 @@ class OptionResolver:
             split = "sentences" if self._tokenizer.text.single_sentences else "long"
         elif split not in SPLITS:
             raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
-        check_bool("details", details)
-        if not details and decoding.num_hypotheses > 1:
-            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
-        if not details and decoding.return_attention:
-            raise InputError("return_attention needs details=True: a text alone does not show it")
-        return TextCall(split, decoding, details)
+        return TextCall(split, decoding, check_details(details, vars(decoding)))
 
-    def beside(self, options: Any) -> Asked:
-        """What ``options`` say beside texts, which is taken out of them; InputError for languages of all texts."""
-        given = {name: value for name in Beside._fields if (value := options.pop(name, None)) is not None}
-        several = {name: check_several(name, value) for name, value in given.items() if not isinstance(value, str)}
-        beside = self.own._replace(**{name: value for name, value in given.items() if name not in several})
-        if not several.keys() - {"target_prefix"}:  # else the texts' own are looked at when they are read
-            self._tokenizer.pair(*beside[1:])
-        return Asked(beside, several)
+    def take_directions(self, options: Any) -> Directions:
+        """Remove the directions from a call's options and return them; InputError for unknown shared languages."""
+        values = {name: value for name in Direction._fields if (value := options.pop(name, None)) is not None}
+        several = {name: check_several(name, value) for name, value in values.items() if not isinstance(value, str)}
+        direction = self.direction._replace(**{name: value for name, value in values.items() if name not in several})
+        if not several.keys() - {"target_prefix"}:  # else each text's languages are checked when it is read
+            self._tokenizer.pair(*direction[1:])
+        return Directions(direction, several)
+
+    def directions(self, texts: Sequence[str], options: Any) -> list[Direction]:
+        """The direction of each text, removed from the options; InputError unless there are as many as texts."""
+        return [direction for _, direction in with_directions(texts, self.take_directions(options))]
 
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
@@ -141,9 +145,9 @@ def _checked_tokens(tokens: Any) -> Sequence[str]:
     return tokens
 
 
-def token_lists(name: str, values: Any) -> list[list[str]]:
+def token_lists(name: str, values: Any) -> TokenLists:
     """``values`` as a list of lists of tokens; InputError for anything else."""
-    lists: list[list[str]] = []
+    lists: TokenLists = []
     for tokens in check_several(name, values, "a list of lists of tokens"):
         lists.append(list(check_several(f"{name}[{len(lists)}]", tokens, "a list of tokens")))
         wrong = next((token for token in lists[-1] if not isinstance(token, str)), None)
@@ -152,7 +156,7 @@ def token_lists(name: str, values: Any) -> list[list[str]]:
     return lists
 
 
-def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
+def token_prefixes(target_prefix: Any, sources: int) -> TokenLists:
     """The target prefix of each source, [] for None; InputError unless there is one for each source."""
     if target_prefix is None:
         return [[] for _ in range(sources)]
@@ -161,6 +165,16 @@ def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
     if len(prefixes) != sources:
         raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
     return prefixes
+
+
+def check_details(details: bool, options: Mapping[str, Any]) -> bool:
+    """``details``; InputError for options whose results a text alone would not show."""
+    details = check_bool("details", details)
+    if not details and options.get("num_hypotheses", 1) != 1:
+        raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+    if not details and options.get("return_attention"):
+        raise InputError("return_attention needs details=True: a text alone does not show it")
+    return details
 
 
 def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
@@ -182,24 +196,16 @@ def check_stream(options: DecodingOptions) -> None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
 
 
-def beside_each(texts: Sequence[str], asked: Asked) -> list[Beside]:
-    """What is ``asked`` beside each text; InputError unless there is as much as there are texts."""
-    return [beside for _, beside in with_beside(texts, asked)]
-
-
-def with_beside(texts: Iterable[str], asked: Asked) -> Iterator[tuple[str, Beside]]:
-    """(text, what is asked beside it); the iterator raises InputError if texts and what is asked differ in number."""
+def with_directions(texts: Iterable[str], directions: Directions) -> Iterator[tuple[str, Direction]]:
+    """(text, its direction) of each text; the iterator raises InputError if texts and values differ in number."""
     missing: Any = object()
-    if not asked.each:
-        yield from ((text, asked.all) for text in texts)
-        return
-    for count, (text, *values) in enumerate(zip_longest(texts, *asked.each.values(), fillvalue=missing)):
-        each = dict(zip(asked.each, values))
+    for count, (text, *values) in enumerate(zip_longest(texts, *directions.each.values(), fillvalue=missing)):
+        each = dict(zip(directions.each, values))
         for name, value in each.items():
             if (text is missing) != (value is missing):
                 fewer, more = ("texts", "values") if text is missing else ("values", "texts")
                 raise InputError(f"{name} should be one str, or one for each text: {count} {fewer}, but more {more}")
-        yield text, asked.all._replace(**{name: value for name, value in each.items() if value is not None})
+        yield text, directions.shared._replace(**{name: value for name, value in each.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -245,12 +251,12 @@ class Translation:
 
 @dataclass(frozen=True)
 class ChainedTranslation:
-    """A text's translation by way of another language, with what a Translation has.
+    """A text's translation by way of another language; fields as in Translation, and:
 
     scores   the sums of both models' scores
-    parts    those of the second model's translation of ``through[0]``
-    through  of each hypothesis, the text in the language between
-    first    the first model's translation, if the best is made of its best: what links of words need
+    parts    the parts of the second model's translation of ``through[0]``
+    through  the text in the intermediate language, for each hypothesis
+    first    the first model's translation, if the best hypothesis comes from its best one; word links need it
     """
 
     text: str
@@ -269,6 +275,27 @@ class Score:
     log_probs: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class TokenLooks:
+    """A source's S tokens, a target's T tokens with its end, and weights_LHTS, float32: each head's attention.
+
+    Row t belongs to the state that predicts token t of the target.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights_LHTS: np.ndarray
+
+    def plot(self, title: str | None = None) -> "AttentionPlot":
+        """A picture of all layers and heads."""
+        from fastattn.plot import plot_attention  # only for a plot
+
+        layers, heads, T, S = self.weights_LHTS.shape
+        names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
+        weights_HTS = self.weights_LHTS.reshape(layers * heads, T, S)
+        return plot_attention(weights_HTS, rows=self.target, columns=self.source, title=title, names=names)
+
+
 @dataclass(frozen=True)
 class ExecutionStats:
     """The work of ``translate_file``, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
@@ -276,91 +303,3 @@ class ExecutionStats:
     num_tokens: int
     num_examples: int
     total_time_in_ms: float
-
-
-class Presentation:
-    """Presents one model's results; ``max_positions`` is its decoder's limit, 0 for none."""
-
-    def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
-        self._tokenizer = tokenizer
-        self._max_positions = max_positions
-
-    def join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
-        texts, language = [], document.pair.target
-        for line, parts in zip(document.lines, translated):
-            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
-            texts.append(joined + line.end)
-        return "".join(texts)
-
-    def detail(
-        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
-    ) -> Translation:
-        parts = list(chain.from_iterable(translated))
-        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
-        hypotheses = [self.join(document, translated, rank) for rank in ranks]
-        if len(parts) == 1:
-            scores = parts[0].scores
-        else:
-            scores = [_total_score(parts, rank, options) for rank in ranks]
-        return Translation(hypotheses[0], hypotheses, scores, parts)
-
-    def tokens(
-        self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
-    ) -> TokenTranslation:
-        """The translation that a search found; its first ``forced`` tokens are no part of it."""
-        first = int(self._tokenizer.text.add_source_bos)
-        attention = [
-            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
-            for h in hypotheses
-            if h.attention_TS is not None
-        ]
-        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
-        if options.replace_unknowns:
-            unknown = self._tokenizer.text.unk_token
-            for surfaces, attention_TS in zip(tokens, attention):
-                for t, surface in enumerate(surfaces):
-                    if surface == unknown:
-                        surfaces[t] = source[int(attention_TS[t].argmax())]
-        return TokenTranslation(
-            source,
-            tokens,
-            [hypothesis.score for hypothesis in hypotheses],
-            [hypothesis.log_probability for hypothesis in hypotheses],
-            [hypothesis.length for hypothesis in hypotheses],
-            attention if options.return_attention else None,
-        )
-
-    def empty(self, source: list[str], start: list[int], options: DecodingOptions, forced: int) -> TokenTranslation:
-        """The translation of an empty source: the target prefix alone."""
-        count = options.num_hypotheses
-        last = 1 + options.limit(0, self._max_positions)
-        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
-        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
-        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
-
-
-def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
-    length = sum(part.lengths[rank] for part in parts)
-    log_probability = sum(part.log_probabilities[rank] for part in parts)
-    return normalized(log_probability, length, options.length_penalty, options.word_penalty)
-
-
-def write_translations(
-    results: Iterable[Translation], path: str | os.PathLike[str], with_scores: bool, count: int
-) -> tuple[int, int]:
-    """Write each hypothesis on a line; returns (tokens of the best hypotheses, translations).
-
-    with_scores  put the score and `` ||| `` before it
-    Each translation has ``count`` lines, empty ones where it has fewer hypotheses.
-    """
-    tokens = examples = 0
-    with open_file(path) as output:
-        for result in results:
-            examples += 1
-            for text, score in zip(result.hypotheses, result.scores):
-                line = f"{score:g} ||| {one_line(text)}\n" if with_scores else f"{one_line(text)}\n"
-                output.write(line.encode("utf-8", "surrogatepass"))
-            output.write(b"\n" * (count - len(result.hypotheses)))
-            tokens += sum(len(part.tokens) for part in result.parts)
-    return tokens, examples

@@ -1,29 +1,28 @@
-"""DetectingTranslator: texts in any language, each of which goes to the model for the one that it is found to be in."""
+"""DetectingTranslator: detects the language of each text and sends it to the model for that language."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool, check_several
+from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
-from fastattn.text.detecting import NO_LANGUAGE, likely_languages
-from fastattn.translation.calls import Beside, TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details
+from fastattn.text.languages import NO_LANGUAGE, likely_languages
+from fastattn.translation.calls import Direction, TokenTranslation, Translation
+from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
-SURE = 0.8  # a probability from which on a language is taken as certain
-WINDOW = 64  # texts that are looked at together
+SURE = 0.8  # the least probability of a language that counts as certain
 
 
 @dataclass(frozen=True)
 class DetectedTranslation:
-    """A text's translation with its language, and what a Translation has.
+    """A text's translation with its language; other fields as in Translation.
 
-    language    ISO 639-1; "" of a text without letters or in no language, which stays as it is
+    language    ISO 639-1; "" for a text without letters or in no language, which stays as it is
     confidence  the probability of that language, 0 to 1
-    through, first  of a chain's, as in ChainedTranslation
+    through, first  of a chain, as in ChainedTranslation
     """
 
     text: str
@@ -37,7 +36,7 @@ class DetectedTranslation:
 
     @property
     def sure(self) -> bool:
-        """Whether the language can be taken as certain."""
+        """Whether the language counts as certain."""
         return self.confidence >= SURE
 
 
@@ -45,11 +44,11 @@ class DetectingTranslator(StreamedTranslator):
     """Translates texts of any language to one; ``Translator.for_languages("auto", target)`` makes it.
 
     target     ISO 639-1; texts in it stay as they are
-    open_from  of a language's code, the translator from it; an InputError where there is none is that of its texts
+    open_from  a language's code -> the translator from it; an InputError is that language's result
 
-    Languages are found by py3langid (Lui and Baldwin 2012). A translator is opened for the first text that needs
-    it, and stays open. A text whose language is unsure, such as two words, is taken to be in the one that most texts
-    before it, or with it, are certainly in.
+    py3langid detects the languages (Lui and Baldwin 2012). A translator is opened for the first text that needs it, and
+    stays open. A text of uncertain language, such as two words, counts as one in the language that most texts before it
+    and in its window are certainly in.
     """
 
     def __init__(self, target: str, open_from: Callable[[str], Any]):
@@ -57,33 +56,15 @@ class DetectingTranslator(StreamedTranslator):
         self._open: dict[str, Any] = {}
         self._opening = Lock()
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with DetectedTranslations as details; so many as WINDOW are read ahead."""
-        check_details(details, options)
-        for name in Beside._fields:
+    def _check(self, options: dict[str, Any]) -> None:
+        for name in Direction._fields:
             if not isinstance(options.get(name), str | None):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
-        read = iter(check_several("texts", texts, "an iterable of str"))
-        return self._translated(read, details, check_bool("return_exceptions", return_exceptions), options)
 
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        stream = _Stream(Counter(), {}, options)
-        while True:
-            window, failure = _window(texts)
-            for result in self._together(window, stream):
-                if isinstance(result, FastattnError) and not return_exceptions:
-                    raise result
-                yield result if details or isinstance(result, FastattnError) else result.text
-            if failure is not None:
-                raise failure
-            if not window:
-                return
+    def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
+        return self._windows(texts, call, partial(self._together, _Stream(Counter(), {})))
 
-    def _together(self, texts: list[str], stream: "_Stream") -> list[Any]:
+    def _together(self, stream: "_Stream", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
         """A DetectedTranslation of each text, or its error."""
         results: list[Any] = [None] * len(texts)
         likely: dict[int, tuple[str, float]] = {}
@@ -92,43 +73,37 @@ class DetectingTranslator(StreamedTranslator):
                 likely[b] = _language(text)
             except InputError as error:
                 results[b] = error
-        stream.seen.update(code for code, probability in likely.values() if probability >= SURE)
-        found: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        stream.counts.update(code for code, probability in likely.values() if probability >= SURE)
+        by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> probability
         for b, (code, probability) in likely.items():
-            if code and probability < SURE and stream.seen:  # it is taken for what most others are
-                ((code, probability),) = likely_languages(texts[b], stream.seen.most_common(1)[0][:1])
-            found.setdefault(code, {})[b] = probability
-        for code, numbers in found.items():
-            for b, answer in zip(numbers, self._from(code, [texts[b] for b in numbers], stream)):
+            if code and probability < SURE and stream.counts:  # as most texts are
+                ((code, probability),) = likely_languages(texts[b], stream.counts.most_common(1)[0][:1])
+            by_language.setdefault(code, {})[b] = probability
+        for code, numbers in by_language.items():
+            answers = self._from(code, [texts[b] for b in numbers], stream.opened, call.shared)
+            for b, answer in zip(numbers, answers):
                 if not isinstance(answer, FastattnError):
-                    known = answer.text, answer.hypotheses, answer.scores, answer.parts
-                    answer = DetectedTranslation(
-                        *known, code, numbers[b], getattr(answer, "through", None), getattr(answer, "first", None)
-                    )
+                    details = details_of(answer) | {"through": getattr(answer, "through", None)}
+                    answer = DetectedTranslation(**details, language=code, confidence=numbers[b])
                 results[b] = answer
         return results
 
-    def _from(self, code: str, texts: list[str], stream: "_Stream") -> Iterator[Any]:
+    def _from(self, code: str, texts: list[str], opened: dict[str, Any], options: dict[str, Any]) -> Iterable[Any]:
         """Each text's translation from a language, or its error."""
         if code in ("", self._target):
-            return (Translation(text, [text], [0.0], []) for text in texts)
-        if code not in stream.opened:
-            stream.opened[code] = self._opened(code)
-        found = stream.opened[code]
-        if isinstance(found, InputError):
-            return iter([found] * len(texts))
-        translated: Iterator[Any] = found.translate_iter(texts, details=True, return_exceptions=True, **stream.options)
-        return translated
-
-    def _opened(self, code: str) -> Any:
-        """The translator from a language, or the InputError that there is none."""
-        with self._opening:  # else two threads would open one each
-            try:
-                if code not in self._open:
-                    self._open[code] = self._open_from(code)
-            except InputError as error:
-                return error
-            return self._open[code]
+            return [Translation(text, [text], [0.0], []) for text in texts]
+        if code not in opened:
+            with self._opening:  # so that two threads do not open one each
+                try:
+                    if code not in self._open:
+                        self._open[code] = self._open_from(code)
+                    opened[code] = self._open[code]
+                except InputError as error:
+                    opened[code] = error
+        if isinstance(opened[code], InputError):
+            return [opened[code]] * len(texts)
+        answers: Iterable[Any] = opened[code].translate_iter(texts, details=True, return_exceptions=True, **options)
+        return answers
 
     def close(self) -> None:
         """Close all translators that are open."""
@@ -137,30 +112,18 @@ class DetectingTranslator(StreamedTranslator):
 
 
 class _Stream(NamedTuple):
-    """What a stream of texts has found.
+    """The state of a stream of texts.
 
-    seen    how many texts are certainly in each language
-    opened  language -> its translator, or why there is none: looking for that again may take the network
+    counts  language -> how many texts are certainly in it
+    opened  language -> its translator, or the error of opening it, which may use the network: it is not tried again
     """
 
-    seen: "Counter[str]"
+    counts: Counter[str]
     opened: dict[str, Any]
-    options: dict[str, Any]
-
-
-def _window(texts: Iterator[str]) -> tuple[list[str], Exception | None]:
-    """(the next texts, the error of the iterable behind them)."""
-    window: list[str] = []
-    try:
-        for text in islice(texts, WINDOW):
-            window.append(text)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is raised behind the texts before it
-        return window, error
-    return window, None
 
 
 def _language(text: str) -> tuple[str, float]:
-    """(the likeliest language of a text, its probability); ("", 0) where it has no letters or is in none."""
+    """(the likeliest language of a text, its probability); ("", 0) for a text without letters or in no language."""
     check_text(text)
     if not any(map(str.isalpha, text)):
         return "", 0.0

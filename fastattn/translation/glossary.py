@@ -1,256 +1,229 @@
-"""Terminology: words that come out as asked, by decoding with them in place; everything else as without."""
+"""Terminology: a glossary's translations of terms, enforced by decoding with them as prefixes."""
 
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool, check_text
+from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.system.records import dataclass
-from fastattn.text.kept import KEPT
+from fastattn.text.invariants import INVARIANT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import ChainedTranslation, Translation
-from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
-# A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
+# A letter or digit of a script with blanks between words; in other scripts a word may stand beside any character.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
-WINDOW = 64  # texts whose terms are decoded together
-TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
+TOOK = ("target_prefix", "num_hypotheses", "callback")  # options that decoding with terms sets itself
 
 
 class Term(NamedTuple):
-    """[start, end) of a text, and what its translation should say there."""
+    """[start, end) of a text, and how it should be translated."""
 
     start: int
     end: int
-    wanted: str
+    translation: str
 
 
 @dataclass
 class TermSentence:
-    """A sentence with terms on its way."""
+    """A sentence with terms, its options, and its translation, once it has one.
+
+    attempts  how many times it has been decoded with a term
+    """
 
     text: str
     terms: list[Term]
-    own: dict[str, Any]
-    found: Any = None
-    tried: int = 0
+    options: dict[str, Any]
+    translation: Any = None
+    attempts: int = 0
 
 
 class GlossaryTranslator(StreamedTranslator):
-    """Translates so that terms come out as asked; ``Translator.with_glossary`` makes it.
+    """Translates terms as a glossary says; ``Translator.with_glossary`` makes it.
 
     translator  a Translator
-    glossary    term -> translation. A term in lower case is found in any case, as a word of its own
-    keep        regular expressions of what stays as it is
+    glossary    term -> translation. A term in lower case matches in any case, as a whole word
+    keep        regular expressions of text that stays untranslated
 
-    A sentence whose translation lacks a term's is decoded again: up to where the term's own translation begins, by the
-    model's alignment, the target is what it was, then comes the wanted one, then what the model says next (Hokamp and
-    Liu 2017 constrain a beam so; here the place is known beforehand, and one search a term does). What the vocabulary
-    cannot write is put in afterwards. Texts without terms have the bits that they have without a glossary.
+    A sentence whose translation lacks a term's translation is decoded again, with a target prefix: the old translation
+    up to where the model's alignment puts the term, then the term's translation. (Hokamp and Liu 2017 constrain a beam;
+    here the place is known, and one search a term is enough.) A translation that the vocabulary cannot write replaces
+    the model's afterwards. Texts without terms get the same bits as without a glossary. Raises InputError for
+    target_prefix, callback and several hypotheses.
     """
 
     def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
-        self._translator = translator
+        super().__init__(translator)
         terms: dict[str, str] = {}
-        for term, wanted in (glossary or {}).items():
-            if not check_text("a term", term).strip() or not check_text("a term's translation", wanted).strip():
+        for term, translation in (glossary or {}).items():
+            if not check_text("a term", term).strip() or not check_text("a term's translation", translation).strip():
                 raise InputError("a glossary's terms and their translations should not be empty")
-            terms[term.strip()] = wanted.strip()
+            terms[term.strip()] = translation.strip()
         self._keep = list[re.Pattern[str]]()
         for pattern in keep:
             try:
                 self._keep.append(re.compile(pattern))
             except re.error as error:
                 raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
-        # Longer terms first, and what is in capitals before what is in any case; a group each.
+        # Longer terms first, and terms with capitals before those that match in any case; each is a group.
         ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
-        self._wanted = [terms[term] for term in ordered]
+        self._translations = [terms[term] for term in ordered]
         self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``; without target_prefix, callback and several hypotheses."""
-        check_details(details, options)
+    def _check(self, options: dict[str, Any]) -> None:
         for name in TOOK:
             if options.get(name, 1) not in (None, 1):
                 raise InputError(f"{name} cannot be combined with a glossary")
-        return self._translated(iter(texts), details, check_bool("return_exceptions", return_exceptions), options)
 
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        asked = OwnOptions(options)
-        while window := list(islice(texts, WINDOW)):
-            for result in self._together(window, asked, asked.read(len(window))):
-                if isinstance(result, FastattnError) and not return_exceptions:
-                    raise result
-                yield result if details or isinstance(result, FastattnError) else result.text
-        asked.read(0)
-
-    def _together(self, texts: list[str], asked: OwnOptions, own: list[dict[str, Any]]) -> list[Any]:
+    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> list[Any]:
         with_terms = {
             b: self._sentences(text, own[b])
             for b, text in enumerate(texts)
             if isinstance(text, str) and self._terms(text)
         }
         plain = [b for b in range(len(texts)) if b not in with_terms]
-        told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in plain])
-        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **told))
-        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], asked)
+        options = call.of([own[b] for b in plain]) | {"details": True, "return_exceptions": True}
+        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **options))
+        pieces = chain.from_iterable(with_terms.values())
+        self._decode([piece for piece in pieces if isinstance(piece, TermSentence)], call)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _sentences(self, text: str, own: dict[str, Any]) -> list[Any]:
-        """The sentences of a text, with its own options, and the blanks between them."""
-        found: list[Any] = []
+    def _sentences(self, text: str, options: dict[str, Any]) -> list[Any]:
+        """The TermSentences of a text, which have its options, and the blanks between them."""
+        pieces: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
             before = sentence[: len(sentence) - len(sentence.lstrip())]
-            found += [before, TermSentence(words, self._terms(words), own), sentence[len(before) + len(words) :]]
-        return found
+            pieces += [before, TermSentence(words, self._terms(words), options), sentence[len(before) + len(words) :]]
+        return pieces
 
     def _terms(self, text: str) -> list[Term]:
-        """What of a text is kept or a term, from its beginning on; what is kept comes first where both begin."""
-        kept = [Term(*match.span(), match[0]) for one in self._keep for match in one.finditer(text)]
+        """The terms of a text and what stays untranslated, in order; the latter comes first where both begin."""
+        fixed = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
         terms = [
-            Term(*match.span(), self._wanted[match.lastindex - 1])
+            Term(*match.span(), self._translations[match.lastindex - 1])
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
-        if terms:  # what stands for itself, such as an address, has none
-            itself = [match.span() for match in KEPT.finditer(text)]
-            ends = [end for _, end in itself]
-            behind = [bisect_right(ends, term.start) for term in terms]
-            terms = [term for term, n in zip(terms, behind) if n == len(itself) or itself[n][0] >= term.end]
-        found, at = list[Term](), 0
-        for term in sorted(kept + terms, key=lambda one: one.start):
-            if at <= term.start < term.end:
-                found.append(term)
-                at = term.end
-        return found
+        if terms:  # an address or the like has none
+            invariants = [match.span() for match in INVARIANT.finditer(text)]
+            ends = [place for _, place in invariants]
+            following = [bisect_right(ends, term.start) for term in terms]
+            terms = [term for term, n in zip(terms, following) if n == len(invariants) or invariants[n][0] >= term.end]
+        chosen, end = list[Term](), 0
+        for term in sorted(fixed + terms, key=lambda term: term.start):
+            if end <= term.start < term.end:
+                chosen.append(term)
+                end = term.end
+        return chosen
 
-    def _decode(self, sentences: list[TermSentence], asked: OwnOptions) -> None:
-        """Translate sentences, then each that lacks a term again with it in place, until none does."""
-        told = {"details": True, "return_attention": True, "return_exceptions": True}
-        waiting, prefixes = sentences, [None] * len(sentences)
-        while waiting:
-            prefix = {"target_prefix": prefixes} if any(prefixes) else {}
-            options = asked.of([one.own for one in waiting]) | told | prefix
-            answers = self._translator.translate_iter([one.text for one in waiting], **options)
-            for one, answer in zip(waiting, list(answers)):
-                one.found = answer
+    def _decode(self, sentences: list[TermSentence], call: StreamCall) -> None:
+        """Translate sentences, then decode again those that lack terms, one term at a time."""
+        details = {"details": True, "return_attention": True, "return_exceptions": True}
+        prefixes: list[Any] = [None] * len(sentences)
+        while sentences:
+            options = call.of([sentence.options for sentence in sentences]) | details
+            options |= {"target_prefix": prefixes} if any(prefixes) else {}
+            answers = self._translator.translate_iter([sentence.text for sentence in sentences], **options)
             further = []
-            for one in waiting:
-                if not isinstance(one.found, FastattnError) and (cut := self._cut(one)) is not None:
-                    further.append((one, cut))
-            waiting, prefixes = [one for one, _ in further], [cut for _, cut in further]
+            for sentence, answer in zip(sentences, list(answers)):
+                sentence.translation = answer
+                if not isinstance(answer, FastattnError) and (prefix := _prefix(sentence)) is not None:
+                    further.append((sentence, prefix))
+            sentences, prefixes = [sentence for sentence, _ in further], [prefix for _, prefix in further]
 
-    @staticmethod
-    def _cut(one: TermSentence) -> Any:
-        """What the translation should begin with to have the first term that it lacks; None where it has them all."""
-        written = one.found.text
-        lacking = _lacking(one.terms, written)
-        if not lacking:
-            return None
-        spans = sorted((_span(one, term), term) for term in lacking)
-        (start, end), term = spans[0]
-        if one.tried < 2 * len(one.terms):
-            one.tried += 1
-            return _apart(written[:start], term.wanted)
-        for (start, end), term in reversed(spans):
-            written = _apart(_apart(written[:start], term.wanted), written[end:])
-        one.found = replace(one.found, text=written, hypotheses=[written])
+
+def _prefix(sentence: TermSentence) -> Any:
+    """The target prefix with the first missing term; None if no term is missing, or all are put in place here."""
+    written = sentence.translation.text
+    lacking = _lacking(sentence.terms, written)
+    if not lacking:
         return None
-
-    def close(self) -> None:
-        """Close the translator."""
-        self._translator.close()
+    spans = sorted((_span(sentence, term), term) for term in lacking)
+    (start, end), term = spans[0]
+    if sentence.attempts < 2 * len(sentence.terms):
+        sentence.attempts += 1
+        return _apart(written[:start], term.translation)
+    for (start, end), term in reversed(spans):
+        written = _apart(_apart(written[:start], term.translation), written[end:])
+    sentence.translation = replace(sentence.translation, text=written, hypotheses=[written])
+    return None
 
 
 def _as_word(term: str) -> str:
-    """A pattern of a term: where scripts have blanks between words, not as a part of one."""
+    """A pattern that matches a term as a whole word, in scripts with blanks between words."""
     before, behind = _edges(term, f"(?!{SPACED})")
     pattern = re.escape(term)
     return f"{before}(?i:{pattern}){behind}" if term == term.lower() else f"{before}{pattern}{behind}"
 
 
 def _apart(before: str, behind: str) -> str:
-    """Both, with a blank between words that would be one."""
+    """Both texts, with a blank between them where two words would become one."""
     joins = before[-1:].isalnum() and behind[:1].isalnum() and not is_spaceless(behind[0])
     return f"{before} {behind}" if joins else before + behind
 
 
 def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
-    """The terms whose translation is not there so often as it should be."""
-    left: dict[str, int] = {}
-    lacking = []
+    """The terms whose translations are not written as often as the text has them."""
+    lacking, counts = [], {term.translation: _count(term.translation, written) for term in terms}
     for term in terms:
-        number = left.setdefault(term.wanted, _count(term.wanted, written))
-        left[term.wanted] = number - 1
-        if number < 1:
+        if counts[term.translation] < 1:
             lacking.append(term)
+        counts[term.translation] -= 1
     return lacking
 
 
-def _count(wanted: str, written: str) -> int:
-    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without.
+def _count(translation: str, written: str) -> int:
+    """How often a term's translation is written, perhaps with an ending of two letters; in any case if lower-case.
 
-    One letter has no ending: "a" is not in "as", nor "I" in "It".
+    A single letter has no ending: "a" is not in "as", nor "I" in "It".
     """
-    before, behind = _edges(wanted, f"(?!{SPACED}{{3}})" if len(wanted) > 1 else f"(?!{SPACED})")
-    flags = re.IGNORECASE if wanted == wanted.lower() else 0
-    return len(re.findall(before + re.escape(wanted) + behind, written, flags))
+    before, behind = _edges(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
+    flags = re.IGNORECASE if translation == translation.lower() else 0
+    return len(re.findall(before + re.escape(translation) + behind, written, flags))
 
 
-def _edges(term: str, behind: str) -> tuple[str, str]:
-    """Patterns of what may not stand around a term, where its script has blanks between words."""
-    first, last = (one.isalnum() and not is_spaceless(one) for one in (term[0], term[-1]))
-    return f"(?<!{SPACED})" if first else "", behind if last else ""
+def _edges(term: str, after: str) -> tuple[str, str]:
+    """Lookarounds for the two ends of a term; empty where its script has no blanks between words."""
+    first, last = (letter.isalnum() and not is_spaceless(letter) for letter in (term[0], term[-1]))
+    return f"(?<!{SPACED})" if first else "", after if last else ""
 
 
-def _span(one: TermSentence, term: Term) -> tuple[int, int]:
-    """Where the translation has a term's, by its alignment: the longest run of words that look at the term."""
-    links = sorted(word_links(one.text, one.found), key=lambda link: link.target)
-    runs, before = list[list[int]](), False
-    for link in links:
-        looks = link.source[0] < term.end and term.start < link.source[1]
-        if looks and before:
-            runs[-1][1] = link.target[1]
-        elif looks:
-            runs.append(list(link.target))
-        before = looks
+def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
+    """[start, end) of a term's translation by the alignment: the longest run of words that attend to the term."""
+    links = sorted(word_links(sentence.text, sentence.translation), key=lambda link: link.target)
+    groups = groupby(links, key=lambda link: link.source[0] < term.end and term.start < link.source[1])
+    runs = [list(run) for attends, run in groups if attends]
     if runs:
-        start, end = max(runs, key=lambda run: run[1] - run[0])
-        return start, end
-    behind = [link.target[1] for link in links if link.source[1] <= term.start]
-    at = max(behind, default=0)
+        return max(((run[0].target[0], run[-1].target[1]) for run in runs), key=lambda span: span[1] - span[0])
+    at = max((link.target[1] for link in links if link.source[1] <= term.start), default=0)
     return at, at
 
 
-def _joined(found: list[Any]) -> Any:
-    """A text's Translation of its sentences', or the first error."""
-    translations = [one if isinstance(one, str) else one.found for one in found]
-    error = next((one for one in translations if isinstance(one, FastattnError)), None)
+def _joined(pieces: list[Any]) -> Any:
+    """A text's Translation, joined from its sentences, or their first error."""
+    translations = [piece if isinstance(piece, str) else piece.translation for piece in pieces]
+    error = next((piece for piece in translations if isinstance(piece, FastattnError)), None)
     if error is not None:
         return error
     joined = _in_a_row(translations)
-    firsts = [one if isinstance(one, str) else getattr(one, "first", None) for one in translations]
-    if None in firsts or all(isinstance(one, str) for one in firsts):
+    firsts = [piece if isinstance(piece, str) else getattr(piece, "first", None) for piece in translations]
+    if None in firsts or all(isinstance(piece, str) for piece in firsts):
         return joined
     between = _in_a_row(firsts)
     return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [between.text], between)
 
 
 def _in_a_row(translations: Sequence[Any]) -> Translation:
-    """One translation of several, and of what stands between them."""
-    text = "".join(one if isinstance(one, str) else one.text for one in translations)
-    made = [one for one in translations if not isinstance(one, str)]
-    score = sum(one.scores[0] for one in made if one.scores)
-    parts = [part for one in made for part in one.parts]
+    """One Translation of a text's sentences and the blanks between them."""
+    text = "".join(piece if isinstance(piece, str) else piece.text for piece in translations)
+    sentences = [piece for piece in translations if not isinstance(piece, str)]
+    score = sum(piece.scores[0] for piece in sentences if piece.scores)
+    parts = [part for piece in sentences for part in piece.parts]
     return Translation(text, [text], [score if math.isfinite(score) else -math.inf], parts)

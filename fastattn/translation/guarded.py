@@ -1,29 +1,26 @@
-"""Loops in translations: found, decoded again without repetitions, and marked."""
+"""Loops in translations: detects them, decodes them again without repetitions, and marks them."""
 
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import tee
 from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LOOP, RUNAWAY = "loop", "length"
-# A loop is more than MOST repetitions of up to LONGEST words.
+# A loop repeats up to LONGEST words more than MOST times.
 MOST, LONGEST = 4, 4
-# A translation of more characters than these times its text's, and so many more, has run away.
+# A translation has run away if it has more than TIMES * the text's characters + MORE.
 TIMES, MORE = 4, 80
-AGAIN = (3, 2, 1)  # no_repeat_ngram_size, one after the other: at last no token comes twice
+AGAIN = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token comes twice
 
 
 @dataclass(frozen=True)
 class GuardedTranslation:
-    """A text's translation that was a loop or ran away, decoded again; ``remarks`` says which.
-
-    first  as in ChainedTranslation
-    """
+    """A translation that was a loop or ran away, decoded again; ``remarks`` says which; ``first``: a chain's."""
 
     text: str
     hypotheses: list[str]
@@ -34,46 +31,29 @@ class GuardedTranslation:
 
 
 class GuardedTranslator(StreamedTranslator):
-    """Translates again, without repetitions, what has become a loop; ``Translator.guarded`` makes it.
+    """Decodes translations that are loops again, without repetitions; ``Translator.guarded`` makes it.
 
-    A text that repeats itself may be translated so. All other translations are what they are without.
+    The translation of a text that repeats itself may repeat itself. Translations that were decoded again are
+    GuardedTranslations; all others are unchanged.
     """
 
-    def __init__(self, translator: Any):
-        self._translator = translator
+    def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
+        texts, read = tee(texts)
+        each = {name: tee(values) for name, values in call.each.items()}
+        options = call.shared | {name: values for name, (values, _) in each.items()}
+        options |= {"details": True, "return_exceptions": call.return_exceptions}
+        results = self._translator.translate_iter(texts, **options)  # reads a text before ``read`` gives it
+        return self._checked(zip(results, read, *(values for _, values in each.values())), call)
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with GuardedTranslations among the details."""
-        check_details(details, options)
-        asked = OwnOptions(options)
-        each: dict[str, deque[Any]] = {name: deque() for name in options.keys() - asked.of_all.keys()}
-        read: deque[str] = deque()
-        told: dict[str, Any] = {name: _noted(options[name], values) for name, values in each.items()}
-        told |= asked.of_all | {"details": True, "return_exceptions": return_exceptions}
-        results = self._translator.translate_iter(_noted(texts, read), **told)
-        return self._checked(results, read, each, details, return_exceptions, asked.of_all)
-
-    def _checked(
-        self,
-        results: Iterator[Any],
-        read: "deque[str]",
-        each: "dict[str, deque[Any]]",
-        details: bool,
-        return_exceptions: bool,
-        of_all: Any,
-    ) -> Iterator[Any]:
-        for result in results:
-            text, own = read.popleft(), {name: values.popleft() for name, values in each.items()}
+    def _checked(self, results: Iterator[tuple[Any, ...]], call: StreamCall) -> Iterator[Any]:
+        """The final results of (result, text, values of its own options)."""
+        for result, text, *own in results:
             if not isinstance(result, FastattnError):
                 try:
-                    result = self._again(text, result, of_all | own)
+                    result = self._again(text, result, call.shared | dict(zip(call.each, own)))
                 except FastattnError as error:
-                    if not return_exceptions:
-                        raise
                     result = error
-            yield result if details or isinstance(result, FastattnError) else result.text
+            yield result
 
     def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
         remark = what_is_wrong(text, result.text)
@@ -81,34 +61,22 @@ class GuardedTranslator(StreamedTranslator):
             return result
         better = result
         for size in AGAIN:
-            found = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
-            if what_is_wrong(text, found.text) != LOOP and len(found.text) <= len(result.text):
-                better = found
+            attempt = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
+            if what_is_wrong(text, attempt.text) != LOOP and len(attempt.text) <= len(result.text):
+                better = attempt
                 break
-        return GuardedTranslation(
-            better.text, better.hypotheses, better.scores, better.parts, (remark,), getattr(better, "first", None)
-        )
-
-    def close(self) -> None:
-        """Close the translator."""
-        self._translator.close()
-
-
-def _noted(texts: Iterable[Any], read: "deque[Any]") -> Iterator[Any]:
-    for text in texts:
-        read.append(text)
-        yield text
+        return GuardedTranslation(**details_of(better), remarks=(remark,))
 
 
 def what_is_wrong(text: str, translation: str) -> str:
-    """LOOP, RUNAWAY or "" of a text's translation."""
+    """LOOP, RUNAWAY or "", for a text's translation."""
     if loops(translation) > max(MOST, loops(text)):
         return LOOP
     return RUNAWAY if len(translation) > TIMES * len(text) + MORE else ""
 
 
 def loops(text: str) -> int:
-    """How often up to LONGEST words come one behind the other at most; 0 where it is not more than MOST."""
+    """The most times that up to LONGEST words are repeated in a row; 0 if not more than MOST."""
     words, most = text.lower().split(), 0
     for length in range(1, LONGEST + 1):
         run = 0

@@ -1,30 +1,28 @@
-"""Translations that are known: a memory of a translator's (TMX), and a cache of what was translated before."""
+"""Translation memories (TMX), and a cache of earlier translations."""
 
 import difflib
 import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 from fastattn.decoding.options import SAMPLING
-from fastattn.errors import FastattnError, InputError, check_bool, check_count
+from fastattn.errors import FastattnError, InputError, check_count
 from fastattn.system.records import dataclass, lazy
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
-WINDOW = 256  # texts that are looked up together
-NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
-# What a result depends on that is not kept, and what is drawn: it goes past the cache.
+NEAR, MOST_NEAR = 0.75, 3  # the least similarity of a fuzzy match, and how many are given
+# Calls with these options go past the cache: it does not store what they return, or they sample.
 UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
 class Near(NamedTuple):
-    """A text of a memory that is like another, its translation, and how alike they are, 0 to 1."""
+    """A fuzzy match: a similar text of a memory, its translation, and the similarity, 0 to 1."""
 
     source: str
     translation: str
@@ -35,8 +33,8 @@ class Near(NamedTuple):
 class RememberedTranslation:
     """A translation with its matches in a memory: ``exact`` if the memory has the text itself, else ``near`` ones.
 
-    look   finds ``near``, which takes a second for some ten thousand texts
-    first  as in ChainedTranslation
+    look   computes ``near``, which takes a second for some ten thousand texts
+    first  of a chain, as in ChainedTranslation
     """
 
     text: str
@@ -49,80 +47,68 @@ class RememberedTranslation:
 
     @lazy
     def near(self) -> tuple[Near, ...]:
-        """What is like the text, most alike first."""
+        """The fuzzy matches, the most similar first."""
         return self.look()
 
 
 class MemoryTranslator(StreamedTranslator):
-    """Translates what a memory does not have; ``Translator.with_memory`` makes it.
+    """Takes translations from a memory and translates the other texts; ``Translator.with_memory`` makes it.
 
     memory  text -> translation; blanks around a text do not count
+    Details are RememberedTranslations.
     """
 
+    window = 256
+
     def __init__(self, translator: Any, memory: Mapping[str, str]):
-        self._translator = translator
+        super().__init__(translator)
         self._memory = {source.strip(): target.strip() for source, target in memory.items()}
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with RememberedTranslations as details."""
-        check_details(details, options)
-        return self._translated(iter(texts), details, return_exceptions, options)
-
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        told, asked = {"details": details, "return_exceptions": return_exceptions}, OwnOptions(options)
-        while window := list(islice(texts, WINDOW)):
-            own = asked.read(len(window))
-            known = {b: self._memory.get(text.strip()) for b, text in enumerate(window) if isinstance(text, str)}
-            unknown = [b for b in range(len(window)) if known.get(b) is None]
-            given = told | asked.of([own[b] for b in unknown])
-            answers = self._translator.translate_iter([window[b] for b in unknown], **given)
-            for b, text in enumerate(window):
-                if (translation := known.get(b)) is not None:
-                    core = text.strip()
-                    written = text.replace(core, translation, 1) if core else text
-                    yield RememberedTranslation(written, [written], [0.0], [], True, tuple) if details else written
-                    continue
-                answer = next(answers)
-                if details and not isinstance(answer, FastattnError):
-                    told_of = answer.text, answer.hypotheses, answer.scores, answer.parts
-                    look, first = partial(self.near, text), getattr(answer, "first", None)
-                    answer = RememberedTranslation(*told_of, False, look, first)
-                yield answer
-        asked.read(0)
+    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
+        matches = {b: self._memory.get(text.strip()) for b, text in enumerate(texts) if isinstance(text, str)}
+        unknown = [b for b in range(len(texts)) if matches.get(b) is None]
+        options = call.of([own[b] for b in unknown]) | {"details": call.details, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
+        for b, text in enumerate(texts):
+            if (translation := matches.get(b)) is not None:
+                core = text.strip()
+                written = text.replace(core, translation, 1) if core else text
+                yield RememberedTranslation(written, [written], [0.0], [], True, tuple) if call.details else written
+                continue
+            answer = next(answers)
+            if call.details and not isinstance(answer, FastattnError):
+                answer = RememberedTranslation(**details_of(answer), exact=False, look=partial(self.near, text))
+            yield answer
 
     def near(self, text: str) -> tuple[Near, ...]:
-        """The memory's texts that are most like a text, by the longest common pieces (Ratcliff and Metzener 1988)."""
-        matcher, found = difflib.SequenceMatcher(autojunk=False), list[Near]()
+        """The memory's texts that are most similar to a text, by common substrings (Ratcliff and Metzener 1988)."""
+        matcher, matches = difflib.SequenceMatcher(autojunk=False), list[Near]()
         matcher.set_seq2(text.strip())
         for source, translation in self._memory.items():
             matcher.set_seq1(source)
             if matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR:
                 if (similarity := matcher.ratio()) >= NEAR:
-                    found.append(Near(source, translation, similarity))
-        return tuple(sorted(found, key=lambda near: -near.similarity)[:MOST_NEAR])
-
-    def close(self) -> None:
-        """Close the translator."""
-        self._translator.close()
+                    matches.append(Near(source, translation, similarity))
+        return tuple(sorted(matches, key=lambda near: -near.similarity)[:MOST_NEAR])
 
 
 class CachedTranslator(StreamedTranslator):
-    """Translates what a file does not know from before; ``fastattn translate --cache`` makes it.
+    """Takes translations from a file and stores new ones there; ``fastattn translate --cache`` makes it.
 
-    path   of a database of SQLite's, made where it is not there; processes may share it
-    model  what tells the translator from others: translations of another are not taken
-    most   how many translations the file may have: those used longest ago go
+    path   an SQLite database, created if missing; processes may share it
+    model  identifies the translator: entries of other models are not used
+    most   the most entries of the file: the least recently used ones are deleted
+    Results have no parts, which the file does not store; sampled translations are not stored.
     """
 
+    window = 256
+
     def __init__(self, translator: Any, path: str, model: str, most: int = 1_000_000):
-        self._translator, self._model, self._most = translator, model, check_count("most", most)
+        super().__init__(translator)
+        self._model, self._most = model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            with suppress(sqlite3.OperationalError):  # at once where another process does it now, whatever the timeout
+            with suppress(sqlite3.OperationalError):  # despite the timeout, while another process does it
                 self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(
@@ -132,64 +118,49 @@ class CachedTranslator(StreamedTranslator):
         except sqlite3.Error as error:
             raise InputError(f"{path} cannot be a cache of translations: {error}") from None
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, but for parts, which a cache does not have; what is drawn is not kept."""
-        check_details(details, options)
-        check_bool("return_exceptions", return_exceptions)
+    def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
+        options = call.shared | call.each
         if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNKEPT):
-            told = {"details": details, "return_exceptions": return_exceptions}
-            return iter(self._translator.translate_iter(texts, **told, **options))
-        return self._translated(iter(texts), details, return_exceptions, options)
+            options |= {"details": call.details, "return_exceptions": call.return_exceptions}
+            return iter(self._translator.translate_iter(texts, **options))
+        return super()._results(texts, call)
 
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        asked = OwnOptions(options)
-        while window := list(islice(texts, WINDOW)):
-            own = asked.read(len(window))
-            keys = [self._key(asked.of_all | beside, text) for beside, text in zip(own, window)]
-            known = self._known(keys)
-            unknown = [b for b, key in enumerate(keys) if key not in known]
-            told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in unknown])
-            answers = self._translator.translate_iter([window[b] for b in unknown], **told)
-            new: dict[bytes, str] = {}
-            try:
-                for key in keys:
-                    if key in known:
-                        text, hypotheses, scores = known[key]
-                        yield Translation(text, hypotheses, scores, []) if details else text
-                        continue
-                    answer = next(answers)
-                    if isinstance(answer, FastattnError):
-                        if not return_exceptions:
-                            raise answer
-                        yield answer
-                        continue
+    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
+        keys = [self._key(call.shared | options, text) for options, text in zip(own, texts)]
+        rows = self._known(keys)
+        unknown = [b for b, key in enumerate(keys) if key not in rows]
+        options = call.of([own[b] for b in unknown]) | {"details": True, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
+        new: dict[bytes, str] = {}
+        try:
+            for key in keys:
+                if key in rows:
+                    yield Translation(*rows[key], [])
+                    continue
+                answer = next(answers)
+                if not isinstance(answer, FastattnError):
                     new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
-                    yield answer if details else answer.text
-            finally:  # a caller may stop anywhere
-                self._keep(new)
-        asked.read(0)
+                yield answer
+        finally:  # a caller may stop anywhere
+            self._keep(new)
 
     def _key(self, options: dict[str, Any], text: Any) -> bytes:
-        asked = json.dumps([self._model, options], sort_keys=True, default=repr)
-        return hashlib.sha256(f"{asked}\0{text}".encode("utf-8", "surrogatepass")).digest()
+        request = json.dumps([self._model, options], sort_keys=True, default=repr)
+        return hashlib.sha256(f"{request}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
     def _known(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
-        """key -> (text, hypotheses, scores); a row that is damaged is not known."""
+        """key -> (text, hypotheses, scores) of the keys that the file has; damaged rows are left out."""
         marks = ",".join("?" * len(keys))
-        found = dict[bytes, tuple[str, list[str], list[float]]]()
+        rows = dict[bytes, tuple[str, list[str], list[float]]]()
         for key, result in self._execute(f"select key, result from translations where key in ({marks})", keys):
             with suppress(ValueError, TypeError, RecursionError):
                 text, hypotheses, scores = json.loads(result)
                 if isinstance(text, str) and isinstance(hypotheses, list) and isinstance(scores, list):
-                    found[key] = text, hypotheses, scores
-        if found:
-            marks = ",".join("?" * len(found))
-            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *found])
-        return found
+                    rows[key] = text, hypotheses, scores
+        if rows:
+            marks = ",".join("?" * len(rows))
+            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *rows])
+        return rows
 
     def _keep(self, new: Mapping[bytes, str]) -> None:
         if not new:
@@ -197,9 +168,8 @@ class CachedTranslator(StreamedTranslator):
         now = time.time()
         try:
             self._database.execute("begin immediate")
-            self._database.executemany(
-                "insert or replace into translations values (?, ?, ?)", [(key, one, now) for key, one in new.items()]
-            )
+            rows = [(key, result, now) for key, result in new.items()]
+            self._database.executemany("insert or replace into translations values (?, ?, ?)", rows)
             ((count,),) = self._database.execute("select count(*) from translations")
             if count > self._most:
                 self._database.execute(
@@ -221,4 +191,4 @@ class CachedTranslator(StreamedTranslator):
     def close(self) -> None:
         """Close the file and the translator."""
         self._database.close()
-        self._translator.close()
+        super().close()

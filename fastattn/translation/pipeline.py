@@ -1,6 +1,6 @@
-"""From texts or tokens to translations: split into parts, decoded, joined again."""
+"""From texts or tokens to translations: splits texts into parts, decodes these, and joins the results."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -9,21 +9,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.search import Allowance, Job, allowances, late_search, score_plan, search_plan
+from fastattn.decoding.search import (
+    Allowance,
+    Hypothesis,
+    Job,
+    allowances,
+    late_search,
+    normalized,
+    score_plan,
+    search_plan,
+)
 from fastattn.decoding.worker import DecodingService, in_windows
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.calls import Beside, Presentation, Score, TextCall, token_lists
+from fastattn.translation.calls import (
+    Direction,
+    Score,
+    TextCall,
+    TokenLists,
+    TokenTranslation,
+    Translation,
+    token_lists,
+)
 
-# A part's length where the architecture has no limit of its own.
+# The longest part, in tokens, if the architecture has no limit.
 UNLIMITED = 1024
-READ_AT_ONCE = 16  # texts, between which others have their turn
+READ_AT_ONCE = 16  # texts; between them other requests have their turn
 
 
 class PartNumber(NamedTuple):
-    """Which part of which text, from 0, and what languages that has."""
+    """The index of a text, of one of its parts, and the text's language pair."""
 
     text: int
     part: int
@@ -38,47 +55,40 @@ class Pipeline:
 
     def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
         self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
-        self._presentation = Presentation(tokenizer, service.model.sizes.max_positions)
         self._last: tuple[DecodingOptions | None, DecodingOptions] = (None, DecodingOptions())
 
     @property
     def max_source_length(self) -> int:
         return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
-    def check_text(self, text: Any, beside: Beside) -> LanguagePair:
-        """The languages of a text; InputError for what is no text to translate, no prefix, or no language."""
-        told, prefix = self._tokenizer.text.languages, beside.target_prefix
-        if self._tokenizer.text.decoder_start_token is None and (told is None or told.target != "start"):
+    def check_text(self, text: Any, direction: Direction) -> LanguagePair:
+        """The language pair of a text; InputError for an invalid text, prefix or language."""
+        languages, prefix = self._tokenizer.text.languages, direction.target_prefix
+        if self._tokenizer.text.decoder_start_token is None and (languages is None or languages.target != "start"):
             raise InputError(
                 "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
             )
         check_text("a text", text)
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
-        for code in beside[1:]:
+        for code in direction[1:]:
             if code is not None:
                 check_text("a language", code)
-        return self._tokenizer.pair(*beside[1:])
+        return self._tokenizer.pair(*direction[1:])
 
-    def check_texts(self, texts: Sequence[Any], besides: Sequence[Beside]) -> None:
-        """Raise InputError for the first for which ``check_text`` does."""
-        for text, beside in zip(texts, besides):
-            self.check_text(text, beside)
-
-    def read_text(self, text: Any, beside: Beside, call: TextCall) -> Document:
-        pair = self.check_text(text, beside)
-        prefix_tokens = self._tokenizer.target_tokens(beside.target_prefix) if beside.target_prefix else []
+    def read_text(self, text: Any, direction: Direction, call: TextCall) -> Document:
+        pair = self.check_text(text, direction)
+        prefix_tokens = self._tokenizer.target_tokens(direction.target_prefix) if direction.target_prefix else []
         longest = call.decoding.max_input_length
         lines = split_lines(text, self._tokenizer, self.max_source_length, call.split, longest, pair)
         return Document(lines, prefix_tokens, pair)
 
-    def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> list[list[str]]:
-        listed = token_lists("sources", sources)
-        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in listed]
+    def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> TokenLists:
+        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in token_lists("sources", sources)]
         self.check_sources(cut)
         return cut
 
-    def check_sources(self, sources: list[list[str]]) -> None:
+    def check_sources(self, sources: TokenLists) -> None:
         for number, source in enumerate(sources):
             if self._max_positions and len(source) > self.max_source_length:
                 raise InputError(
@@ -86,50 +96,44 @@ class Pipeline:
                     "translate() splits long text"
                 )
 
-    def checked(self, texts: Iterable[tuple[Any, Beside]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, pair) of each text and what is beside it; an InputError is raised, or is in the place of a pair."""
-        for text, beside in texts:
+    def checked(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+        """(length, (text, direction)) of each; with ``return_exceptions``, (0, InputError) for an invalid text."""
+        for text, direction in texts:
             try:
-                self.check_text(text, beside)
+                self.check_text(text, direction)
             except InputError as error:
                 if not return_exceptions:
                     raise
                 yield 0, error
             else:
-                yield len(text), (text, beside)
+                yield len(text), (text, direction)
 
     def translate_windows(
-        self,
-        texts: Iterable[tuple[str, Beside]],
-        call: TextCall,
-        return_exceptions: bool,
+        self, texts: Iterable[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """The translation of each text, as ``in_windows`` yields them."""
-        source = self._read(iter(texts), call, return_exceptions)
+
+        def read() -> Iterator[tuple[int, Document | FastattnError]]:
+            for text, direction in texts:
+                try:
+                    document = self.read_text(text, direction, call)
+                    # empty texts count too, or a stream of them would never end a window
+                    yield 1 + sum(map(len, document.parts)), document
+                except FastattnError as error:
+                    if not return_exceptions:
+                        raise
+                    yield 1, error
+
         make_plan = partial(self.plan, call=call)
-        return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
+        return in_windows(self._service, read(), make_plan, call.decoding, return_exceptions)
 
-    def _read(
-        self, texts: Iterator[tuple[str, Beside]], call: TextCall, return_exceptions: bool
-    ) -> Iterator[tuple[int, Document | FastattnError]]:
-        """(tokens, text) of each text and what is beside it; with ``return_exceptions`` errors too."""
-        for text, beside in texts:
-            try:
-                document = self.read_text(text, beside, call)
-            except FastattnError as error:
-                if not return_exceptions:
-                    raise
-                yield 1, error
-            else:  # empty texts count too, or a stream of them would never end a window
-                yield 1 + sum(len(part) for line in document.lines for part in line.parts), document
-
-    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
-        """``plan`` of texts that it reads itself."""
+    def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
+        """``plan`` of texts that the plan itself reads."""
         documents: list[Document | FastattnError] = []
-        for text, beside in zip(texts, besides):
+        for text, direction in zip(texts, directions):
             if documents and not len(documents) % READ_AT_ONCE:
                 yield None
-            documents.append(self.read_text(text, beside, call))
+            documents.append(self.read_text(text, direction, call))
         return (yield from self.plan(documents, call=call))
 
     def plan(self, documents: Sequence[Document | FastattnError], first: int = 0, *, call: TextCall) -> Plan:
@@ -138,15 +142,13 @@ class Pipeline:
         first  the first text's number, for the callback
         """
         options = call.decoding if call.details else self._without_scores(call.decoding)
-        read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
-        sources = [part for _, document in read for line in document.lines for part in line.parts]
-        prefixes = chain.from_iterable(document.prefixes() for _, document in read)
-        numbers = [
-            PartNumber(number, part, document.pair)
-            for number, document in read
-            for part in range(sum(len(line.parts) for line in document.lines))
-        ]
-        translated = iter((yield from self.plan_parts(sources, list(prefixes), options, numbers)))
+        sources, prefixes, numbers = TokenLists(), TokenLists(), list[PartNumber]()
+        for number, document in enumerate(documents, first):
+            if isinstance(document, Document):
+                sources += document.parts
+                prefixes += document.prefixes
+                numbers += (PartNumber(number, part, document.pair) for part in range(len(document.parts)))
+        translated = iter((yield from self.plan_parts(sources, prefixes, options, numbers)))
         results: list[Any] = []
         for document in documents:
             if isinstance(document, FastattnError):
@@ -157,105 +159,95 @@ class Pipeline:
             if late is not None:
                 results.append(late)
             elif call.details:
-                results.append(self._presentation.detail(document, lines, options))
+                results.append(self._detail(document, lines, options))
             else:
-                results.append(self._presentation.join(document, lines, 0))
+                results.append(self._join(document, lines, 0))
         return results
 
     def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
-        """The same object for the same options as last time, since making one takes 15 us."""
+        """The options without return_scores; the last result is kept, since making one takes 15 us."""
         last, without = self._last
         if options is not last:
             without = replace(options, return_scores=False)
-            if options.callback is None:  # which may hold anything
+            if options.callback is None:  # a callback may keep anything alive
                 self._last = options, without
         return without
 
     def plan_parts(
         self,
-        sources: list[list[str]],
-        prefixes: list[list[str]],
+        sources: TokenLists,
+        prefixes: TokenLists,
         options: DecodingOptions,
         numbers: list[PartNumber] | None = None,
     ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
-        numbers  of each source, for the callback and the time that a text has; None: each source is a text of tokens
+        numbers  of each source, for the callback and the timeout of its text; None: each source is a text in tokens
         """
         tokenizer = self._tokenizer
         if numbers is None:
             numbers = [PartNumber(text, 0, tokenizer.plain) for text in range(len(sources))]
         starts = [tokenizer.target_ids(prefix, number.pair) for prefix, number in zip(prefixes, numbers)]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        left = allowances((number.text for number in numbers), options)
-        if options.callback is not None:
-            options = replace(options, callback=self._shown(options.callback, [numbers[b] for b in chosen]))
+        limits = allowances((number.text for number in numbers), options)
+        if (callback := options.callback) is not None:
+
+            def show(step: Step) -> Any:
+                shown = self._shown(step, numbers[chosen[step.sentence]])
+                return shown is not None and callback(shown)
+
+            options = replace(options, callback=show)
         jobs = [
-            self._job(sources[b], starts[b], options, left.get(numbers[b].text), numbers[b].pair.forced) for b in chosen
+            self._job(sources[b], starts[b], options, limits.get(numbers[b].text), numbers[b].pair.forced)
+            for b in chosen
         ]
         decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
             forced = numbers[b].pair.forced
             if b not in decoded:
-                results.append(self._presentation.empty(source, starts[b], options, forced))
+                results.append(self._empty_translation(source, starts[b], options, forced))
             elif decoded[b]:
-                results.append(self._presentation.tokens(source, decoded[b], options, forced))
+                results.append(self._translation_of(source, decoded[b], options, forced))
             else:
                 results.append(late_search(options))
         return results
 
     def stream(
-        self,
-        sources: list[list[str]],
-        prefixes: list[list[str]],
-        options: DecodingOptions,
-        pair: LanguagePair | None = None,
+        self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions, pair: LanguagePair | None = None
     ) -> Iterator[Step]:
-        """Yield the tokens of the parts of one text, part after part, as they are asked for; of tokens without pair."""
+        """Yield the Steps of the parts of one text, one part after another, computed on demand.
+
+        pair  the text's language pair; None if the sources were given as tokens
+        """
         pair = pair or self._tokenizer.plain
         starts = [self._tokenizer.target_ids(prefix, pair) for prefix in prefixes]
-        return self._stream_parts(sources, starts, options, pair)
 
-    def _stream_parts(
-        self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions, pair: LanguagePair
-    ) -> Iterator[Step]:
-        shown: list[Step] = []
-        allowance = allowances([0], options).get(0)
-        for part, (source, start) in enumerate(zip(sources, starts)):
-            if not self._tokenizer.is_empty(source):
-                job = self._job(source, start, options, allowance, pair.forced)
-                show = self._shown(shown.append, [PartNumber(0, part, pair)])
-                for step in self._service.stream(job):
-                    show(step)
-                    yield from shown
-                    shown.clear()
+        def steps() -> Iterator[Step]:
+            allowance = allowances([0], options).get(0)
+            for part, (source, start) in enumerate(zip(sources, starts)):
+                if not self._tokenizer.is_empty(source):
+                    for step in self._service.stream(self._job(source, start, options, allowance, pair.forced)):
+                        if (shown := self._shown(step, PartNumber(0, part, pair))) is not None:
+                            yield shown
 
-    def read_pairs(
-        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]
-    ) -> tuple[list[list[str]], list[list[str]]]:
-        """Sources and targets to score, checked."""
-        read = token_lists("sources", sources), token_lists("targets", targets)
-        if len(read[0]) != len(read[1]):
-            raise InputError(f"score should be given as many targets as sources: {len(read[0])}, not {len(read[1])}")
-        self.check_sources(read[0])
-        return read
+        return steps()
 
-    def plan_scores(self, listed: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
-        """The Score of each target for its source; for an empty source the model does not run, and all is 0.
+    def plan_scores(self, listed: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
+        """The Score of each target for its source; all 0 for an empty source, for which the model does not run.
 
-        besides  the languages of each, where they were given as texts
+        directions  of each pair, if texts were given; none if tokens were
         """
         tokenizer = self._tokenizer
-        pairs = [tokenizer.pair(*beside[1:]) for beside in besides] or [tokenizer.plain] * len(targets)
+        pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.plain] * len(targets)
         ids = [[*tokenizer.target_ids(tokens, pair), tokenizer.end_id] for tokens, pair in zip(targets, pairs)]
         source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
-        given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
-        for b, log_probs_T in zip(chosen, (yield from score_plan(*given))):
+        targets_ids = [np.array(ids[b], np.int32) for b in chosen]
+        for b, log_probs_T in zip(chosen, (yield from score_plan([source_ids[b] for b in chosen], targets_ids))):
             log_probs[b] = log_probs_T
-        return [  # what is forced has no probability of its own
+        return [  # without the forced tokens, which have no probability
             Score(tokenizer.target_surfaces(target[1 + pair.forced :]), row[pair.forced :])
             for target, row, pair in zip(ids, log_probs, pairs)
         ]
@@ -265,30 +257,76 @@ class Pipeline:
     ) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
+        ids, penalizes_start = self._tokenizer.source_ids(source), options.rules is not None
         return Job(
-            self._tokenizer.source_ids(source),
+            ids,
             start[:1],
             start[1:],
             options,
             forced=forced,
             allowed=allowed,
-            penalizes_start=options.rules is not None,
+            penalizes_start=penalizes_start,
             allowance=allowance,
         )
 
-    def _shown(self, callback: Callable[[Step], Any], numbers: list[PartNumber]) -> Callable[[Step], Any]:
-        """``callback`` for the decoder, which knows a job's number and token ids: adds text, part and token.
+    def _shown(self, step: Step, number: PartNumber) -> Step | None:
+        """The caller's Step for a decoder's step, which has a job's index and a token id; None for a forced token."""
+        position = step.position - number.pair.forced
+        if position < 0:
+            return None
+        token = self._tokenizer.text.target_vocabulary[step.token_id]
+        return replace(step, sentence=number.text, part=number.part, position=position, token=token)
 
-        numbers  of each job. Forced tokens are left out.
-        """
-        vocabulary = self._tokenizer.text.target_vocabulary
+    def _join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts, language = [], document.pair.target
+        for line, parts in zip(document.lines, translated):
+            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
+            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
+            texts.append(joined + line.end)
+        return "".join(texts)
 
-        def call(step: Step) -> Any:
-            sentence, part, pair = numbers[step.sentence]
-            position = step.position - pair.forced
-            if position < 0:
-                return False
-            token = vocabulary[step.token_id]
-            return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
+    def _detail(
+        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
+    ) -> Translation:
+        parts = list(chain.from_iterable(translated))
+        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
+        hypotheses = [self._join(document, translated, rank) for rank in ranks]
+        if len(parts) == 1:
+            scores = parts[0].scores
+        else:
+            lengths = [sum(part.lengths[rank] for part in parts) for rank in ranks]
+            totals = [sum(part.log_probabilities[rank] for part in parts) for rank in ranks]
+            penalties = options.length_penalty, options.word_penalty
+            scores = [normalized(total, length, *penalties) for total, length in zip(totals, lengths)]
+        return Translation(hypotheses[0], hypotheses, scores, parts)
 
-        return call
+    def _translation_of(
+        self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
+    ) -> TokenTranslation:
+        """The TokenTranslation of a search's hypotheses, without their first ``forced`` tokens."""
+        first = int(self._tokenizer.text.add_source_bos)
+        attention = [
+            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
+            for h in hypotheses
+            if h.attention_TS is not None
+        ]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
+        if options.replace_unknowns:
+            unknown = self._tokenizer.text.unk_token
+            for surfaces, attention_TS in zip(tokens, attention):
+                for t, surface in enumerate(surfaces):
+                    if surface == unknown:
+                        surfaces[t] = source[int(attention_TS[t].argmax())]
+        scores, log_probs, lengths = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
+        returned = attention if options.return_attention else None
+        return TokenTranslation(source, tokens, scores, log_probs, lengths, returned)
+
+    def _empty_translation(
+        self, source: list[str], start: list[int], options: DecodingOptions, forced: int
+    ) -> TokenTranslation:
+        """The translation of an empty source: the target prefix alone."""
+        count = options.num_hypotheses
+        last = 1 + options.limit(0, self._service.model.sizes.max_positions)
+        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
+        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
+        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)

@@ -1,4 +1,4 @@
-"""PointerNetwork: a sequence of places in its input."""
+"""PointerNetwork: a sequence of positions in its input."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from fastattn.loading.loaded_model import ModelBase
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import RecurrentSpec
 
-END = 0  # the row that stands before the caller's: it is the first input, and pointing to it ends
+END = 0  # a row before the caller's rows: the first input of the decoder, and pointing at it ends the sequence
 
 
 class Pointing(NamedTuple):
-    """Rows of the input, by number, in the order in which they were pointed at.
+    """The indices of input rows, in the order in which the decoder points at them.
 
-    score  the sum of the log-probabilities, the end's counted
+    score  the sum of their log-probabilities and the end's
     """
 
     rows: list[int]
@@ -29,8 +29,8 @@ class Pointing(NamedTuple):
 class PointerNetwork(ModelBase):
     """Points at rows of its input, one after another (Vinyals 2015): a hull's corners, an order, a selection.
 
-    path, precision, threads, device  as a Translator's
-    A result depends on its own input alone. Raises CheckpointError for a path without a checkpoint of such a model.
+    path, precision, threads, device  as for a Translator
+    A result depends on its own input alone. Raises CheckpointError for a path without a pointer network's checkpoint.
     """
 
     _width: int
@@ -50,7 +50,7 @@ class PointerNetwork(ModelBase):
     def point(
         self, inputs: np.ndarray | Sequence[np.ndarray], beam_size: int = 2, num_hypotheses: int = 1
     ) -> list[Pointing] | list[list[Pointing]]:
-        """The ``num_hypotheses`` best Pointings at the rows of an array [n, width]; of several arrays, a list of each.
+        """The ``num_hypotheses`` best Pointings for an array [n, width]; for several arrays, a list of such lists.
 
         beam_size  sequences kept at each step; 1: greedy search
         Raises InputError for arrays of other shapes, longer ones than the model knows, numbers that float32 does not
@@ -64,29 +64,33 @@ class PointerNetwork(ModelBase):
             length_penalty=0.0,  # with a beam of 2, 87% of 1,000 hulls are right; by the mean of a sequence 58%
             max_decoding_length=self._most + 1,
         )
-        if beam_size > (self._most + 1) // 2:  # each step needs as many places that do not end as there are beams
+        if beam_size > (self._most + 1) // 2:  # each step needs as many rows besides the end as beams
             raise InputError(f"beam_size should be at most {(self._most + 1) // 2} for this model, is {beam_size}")
         arrays = check_several("inputs", inputs, "an array or several") if several else [inputs]
         sources = [self._source(rows, b) for b, rows in enumerate(arrays)]
         jobs = [Job(source, [END], options=options) for source in sources]
-        found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
-        # a beam wider than there are sequences is filled with places that there are not
+        beams = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
+        # a beam wider than the number of sequences is filled up with indices past the input
         results = [
-            [Pointing((one.tokens - 1).tolist(), one.score) for one in best if max(one.tokens, default=0) < len(source)]
-            for best, source in zip(found, sources)
+            [
+                Pointing((hypothesis.tokens - 1).tolist(), hypothesis.score)
+                for hypothesis in beam
+                if max(hypothesis.tokens, default=0) < len(source)
+            ]
+            for beam, source in zip(beams, sources)
         ]
         return results if several else results[0]
 
     def _source(self, rows: np.ndarray, number: int) -> np.ndarray:
-        """What the encoder reads, float32: zeros for the end, then the rows."""
-        wanted = f"from 1 to {self._most} rows of {self._width} finite numbers"
+        """The encoder's input, float32: zeros for the end, then the rows."""
+        expected = f"from 1 to {self._most} rows of {self._width} finite numbers"
         if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiu":
-            found = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
-            raise InputError(f"input {number}: expected an array of {wanted}, got {found}")
+            actual = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise InputError(f"input {number}: expected an array of {expected}, got {actual}")
         if rows.shape[1] != self._width or not 0 < len(rows) <= self._most:
-            raise InputError(f"input {number}: expected {wanted}, got {len(rows)} rows of {rows.shape[1]}")
-        with np.errstate(over="ignore"):  # numbers of float64 that are none of float32
+            raise InputError(f"input {number}: expected {expected}, got {len(rows)} rows of {rows.shape[1]}")
+        with np.errstate(over="ignore"):  # float64 numbers beyond float32's range become infinite
             read = rows.astype(np.float32)
         if not np.isfinite(read).all():
-            raise InputError(f"input {number}: expected {wanted}, got NaN or infinity")
+            raise InputError(f"input {number}: expected {expected}, got NaN or infinity")
         return np.concatenate([np.zeros((1, self._width), np.float32), read])

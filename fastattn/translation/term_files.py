@@ -1,4 +1,4 @@
-"""Files of terms and of translations: two columns (TSV), TBX and TMX."""
+"""Glossary and memory files: two columns (TSV), TBX and TMX."""
 
 import os
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
-    """term -> translation, of two columns with a tab between them, or of a .tbx file.
+    """term -> translation, from two columns with a tab between them, or from a .tbx file.
 
-    source, target  the languages of a .tbx file's terms: codes; "": the two of each entry, in their order
-    Lines that are empty or begin with # are left out. Raises InputError for what is neither, and for entries in more
-    than two languages where these are not named.
+    source, target  codes of the two languages to read from a .tbx file; "": the two that each entry has, in their order
+    Empty lines and lines that begin with # are skipped. Raises InputError for other content, and for entries in more
+    than two languages if source and target are not given.
     """
     if PurePath(path).suffix.lower() == ".tbx":
         return dict(_pairs(_parsed(path), "termEntry conceptEntry", "langSet langSec", "term", source, target, path))
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -31,19 +31,19 @@ def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = 
             term, tab, translation = line.partition("\t")
             if not tab or "\t" in translation or not term.strip() or not translation.strip():
                 raise InputError(f"{path}, line {number}: expected a term, a tab and its translation")
-            found[term.strip()] = translation.strip()
-    return found
+            pairs[term.strip()] = translation.strip()
+    return pairs
 
 
 def read_memory(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
-    """text -> translation, of a .tmx file or of two columns; else as ``read_glossary``."""
+    """text -> translation, from a .tmx file or from two columns; otherwise as ``read_glossary``."""
     if PurePath(path).suffix.lower() != ".tmx":
         return read_glossary(path, source, target)
     return dict(_pairs(_parsed(path), "tu", "tuv", "seg", source, target, path))
 
 
 def _parsed(path: str | os.PathLike[str]) -> Any:
-    """The root of an XML file; what declares entities is refused: a few lines of them can fill the memory."""
+    """The root of an XML file. Files that declare entities are refused: a few lines of them can fill the memory."""
     with open_bytes(checked_path(path)) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -57,32 +57,36 @@ def _parsed(path: str | os.PathLike[str]) -> Any:
 
 
 def _pairs(
-    root: Any, entries: str, languages: str, texts: str, source: str, target: str, path: Any
+    root: Any, entries: str, languages: str, text_name: str, source: str, target: str, path: Any
 ) -> Iterator[tuple[str, str]]:
     """(text, translation) of each entry that has both languages."""
-    wanted, any_entry = [iso_code(code) if code else "" for code in (source, target)], False
+    codes, any_entry = [iso_code(code) if code else "" for code in (source, target)], False
     for entry in root.iter():
         if _name(entry) not in entries.split():
             continue
         any_entry = True
-        said = [(_language(one), _text(one, texts)) for one in entry.iter() if _name(one) in languages.split()]
-        if all(wanted):
-            chosen = [_in_language(said, one) for one in wanted]
-        elif len({code for code, _ in said}) > 2:
-            raise InputError(f"{path}: has {', '.join(code for code, _ in said[:9])}: name the two languages to use")
+        elements = [element for element in entry.iter() if _name(element) in languages.split()]
+        variants = [(_language(element), _text(element, text_name)) for element in elements]
+        if all(codes):
+            chosen = [_in_language(variants, code) for code in codes]
+        elif len({code for code, _ in variants}) > 2:
+            raise InputError(
+                f"{path}: has {', '.join(code for code, _ in variants[:9])}: name the two languages to use"
+            )
         else:
-            chosen = [text for _, text in said[:2]]
+            chosen = [text for _, text in variants[:2]]
         if len(chosen) == 2 and all(chosen):
             yield chosen[0], chosen[1]
     if not any_entry:
         raise InputError(f"{path}: has no {entries.replace(' ', ' or ')}")
 
 
-def _in_language(said: list[tuple[str, str]], wanted: str) -> str:
-    """The text in a language: the first in its region or script, else in any; "" for none."""
-    exact = (text for code, text in said if code == wanted and text)
-    base = wanted.partition("-")[0]
-    return next(exact, "") or next((text for code, text in said if code.partition("-")[0] == base and text), "")
+def _in_language(variants: list[tuple[str, str]], code: str) -> str:
+    """The text in a language: the first in the same region or script, else in any; "" if there is none."""
+    base = code.partition("-")[0]
+    exact = (text for variant, text in variants if variant == code)
+    near = (text for variant, text in variants if variant.partition("-")[0] == base)
+    return next(filter(None, exact), "") or next(filter(None, near), "")
 
 
 def _name(element: Any) -> str:
@@ -97,10 +101,10 @@ def _language(element: Any) -> str:
         return ""
 
 
-def _text(element: Any, name: str) -> str:
-    """The text of the first element of a name within, what is highlighted too, without the text of other markup."""
-    found = next((one for one in element.iter() if _name(one) == name), None)
-    return "" if found is None else " ".join(_read(found).split())
+def _text(parent: Any, name: str) -> str:
+    """The text of the first descendant of that name, with highlighted parts, without the text of other markup."""
+    element = next((inner for inner in parent.iter() if _name(inner) == name), None)
+    return "" if element is None else " ".join(_read(element).split())
 
 
 def _read(element: Any) -> str:

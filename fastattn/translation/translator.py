@@ -10,43 +10,63 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
+import numpy as np
+
 from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.search import AttentionMaps
 from fastattn.decoding.worker import DecodingService
-from fastattn.errors import CheckpointError, check_bool, check_several, check_texts, without_errors
-from fastattn.loading.loaded_model import expected
+from fastattn.errors import (
+    CheckpointError,
+    InputError,
+    check_bool,
+    check_several,
+    check_text,
+    check_texts,
+    without_errors,
+)
+from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.files import open_text
+from fastattn.system.files import one_line, open_file, open_text
 from fastattn.system.option_names import MODEL, Unpack, explains_options
+from fastattn.text.languages import iso_code
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import (
-    Beside,
+    Direction,
+    EachText,
     ExecutionStats,
     LanguageOptions,
     OptionResolver,
+    Score,
     SearchOptions,
     TextOptions,
+    TokenLooks,
     TokenTranslation,
     Translation,
-    beside_each,
     check_file_options,
     check_stream,
+    token_lists,
     token_prefixes,
-    with_beside,
-    write_translations,
+    with_directions,
 )
-from fastattn.translation.chain import TranslatorByLanguage
+from fastattn.translation.chain import TranslatorChain
 from fastattn.translation.pipeline import Pipeline
+from fastattn.weights import download
 
 if TYPE_CHECKING:
     from fastattn.translation.worker_processes import TranslationProcesses
 
+AUTO = "auto"
+Texts = Iterable[str]
+Yes = Literal[True]
+No = Literal[False]
 
-class Translator(TranslatorByLanguage):
+
+class Translator(ModelBase):
     """Translates text with an encoder-decoder checkpoint.
 
     path, precision, threads, processes, device  see ``ModelBase.__init__``. A path may be an .argosmodel file, and a
@@ -55,13 +75,13 @@ class Translator(TranslatorByLanguage):
                ``generate_tokens`` stay in this process
     source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
-    A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
+    A translation depends on its own text alone: other texts and the number of threads do not change its bits. One
     Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
     of a translation model.
     """
 
     _takes_processes = True
-    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # that load beside the reading of the checkpoint
+    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # loading while the checkpoint is read
 
     @explains_options(MODEL)
     def __init__(
@@ -76,7 +96,55 @@ class Translator(TranslatorByLanguage):
         target_lang: str | None = None,
     ):
         super().__init__(path, precision, threads, processes, device)
-        self._resolver.own = Beside(None, source_lang, target_lang)
+        self._resolver.direction = Direction(None, source_lang, target_lang)
+
+    @staticmethod
+    def chain(first: Any, second: Any) -> TranslatorChain:
+        """A translator by way of an intermediate language: ``second`` translates the translations of ``first``."""
+        return TranslatorChain(first, second)
+
+    def with_glossary(self, glossary: Any = None, keep: Sequence[str] = ()) -> Any:
+        """A translator that follows a glossary and keeps what regular expressions match.
+
+        glossary  term -> translation, or a file of them: two columns with a tab between them, or TBX
+        """
+        from fastattn.translation.glossary import GlossaryTranslator
+
+        return GlossaryTranslator(self, _read(glossary, "read_glossary"), keep)
+
+    def guarded(self) -> Any:
+        """A translator that decodes loops again, without repetitions, and marks them."""
+        from fastattn.translation.guarded import GuardedTranslator
+
+        return GuardedTranslator(self)
+
+    def with_memory(self, memory: Any) -> Any:
+        """A translator that uses a translation memory: text -> translation, or a file of them (TMX)."""
+        from fastattn.translation.memory import MemoryTranslator
+
+        return MemoryTranslator(self, _read(memory, "read_memory"))
+
+    @classmethod
+    def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
+        """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
+
+        Models come from the catalog, else from Firefox, and are downloaded if they are not here yet. For source "auto"
+        a DetectingTranslator, which detects the language of each text and opens models as they are needed.
+        quality  the preferred kind of Firefox's models: "tiny", "base-memory" or "base" (None: the best)
+        options  of Translator
+        Raises InputError if no model is known, DownloadError if a download fails.
+        """
+        if source == AUTO:
+            from fastattn.translation.detecting import DetectingTranslator
+
+            return DetectingTranslator(
+                iso_code(check_text("target", target)),
+                lambda code: cls.for_languages(code, target, quality=quality, **options),
+            )
+        translators = [
+            cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)
+        ]
+        return translators[0] if len(translators) == 1 else cls.chain(*translators)
 
     def _begin(self, folder: Path) -> None:
         self._models = begin_models(folder)
@@ -104,10 +172,6 @@ class Translator(TranslatorByLanguage):
 
         return TranslationProcesses(sharing, folder, precision, device)
 
-    def _processes_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslationProcesses | None":
-        """The processes for a call with so many texts; None where they are translated here."""
-        return None if options is not None and options.callback is not None else self._pool_for(texts)
-
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers of a decoding step have: what ``processes.choice`` asks."""
@@ -115,7 +179,7 @@ class Translator(TranslatorByLanguage):
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call that gives none: the checkpoint's own settings, where it has them, else the defaults.
+        """The options of a call without options: the checkpoint's settings, where it has some, else the defaults.
 
         suppress_sequences are ids here.
         """
@@ -123,7 +187,7 @@ class Translator(TranslatorByLanguage):
 
     @property
     def languages(self) -> dict[str, str]:
-        """The languages of a model of many, by its own codes, with their English names; {} for other models."""
+        """The languages of a multilingual model: its code -> English name; {} for other models."""
         return {} if self._tokenizer.languages is None else dict(self._tokenizer.languages.names)
 
     @property
@@ -132,21 +196,17 @@ class Translator(TranslatorByLanguage):
         return self._pipeline.max_source_length
 
     @overload
-    def translate(self, texts: str, *, details: Literal[False] = ..., **options: "Unpack[TextOptions]") -> str: ...  # type: ignore[overload-overlap]
+    def translate(self, texts: str, *, details: No = ..., **options: "Unpack[TextOptions]") -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, texts: str, *, details: Literal[True], **options: "Unpack[TextOptions]") -> Translation: ...  # type: ignore[overload-overlap]
+    def translate(self, texts: str, *, details: Yes, **options: "Unpack[TextOptions]") -> Translation: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(
-        self, texts: Iterable[str], *, details: Literal[False] = ..., **options: "Unpack[TextOptions]"
-    ) -> list[str]: ...
+    def translate(self, texts: Texts, *, details: No = ..., **options: "Unpack[TextOptions]") -> list[str]: ...
     @overload
-    def translate(
-        self, texts: Iterable[str], *, details: Literal[True], **options: "Unpack[TextOptions]"
-    ) -> list[Translation]: ...
+    def translate(self, texts: Texts, *, details: Yes, **options: "Unpack[TextOptions]") -> list[Translation]: ...
     @overload
-    def translate(self, texts: str | Iterable[str], *, details: bool, **options: "Unpack[TextOptions]") -> Any: ...
+    def translate(self, texts: str | Texts, *, details: bool, **options: "Unpack[TextOptions]") -> Any: ...
 
-    def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: "Unpack[TextOptions]") -> Any:
+    def translate(self, texts: str | Texts, *, details: bool = False, **options: "Unpack[TextOptions]") -> Any:
         """The translation of a text, or a list of translations of several: str, or Translation with ``details``.
 
         target_prefix  the beginning of the translation: one str for all texts, or one for each, None for none
@@ -166,12 +226,7 @@ class Translator(TranslatorByLanguage):
         return scheduler.run(make_plan)
 
     def submit(
-        self,
-        texts: str | Iterable[str],
-        *,
-        details: bool = False,
-        caller: Hashable = None,
-        **options: "Unpack[TextOptions]",
+        self, texts: str | Texts, *, details: bool = False, caller: Hashable = None, **options: "Unpack[TextOptions]"
     ) -> "Future[Any]":
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
@@ -189,37 +244,27 @@ class Translator(TranslatorByLanguage):
 
     @overload
     async def translate_async(  # type: ignore[overload-overlap]
-        self, texts: str, *, details: Literal[False] = ..., caller: Hashable = ..., **options: "Unpack[TextOptions]"
+        self, texts: str, *, details: No = ..., caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> str: ...
     @overload
     async def translate_async(  # type: ignore[overload-overlap]
-        self, texts: str, *, details: Literal[True], caller: Hashable = ..., **options: "Unpack[TextOptions]"
+        self, texts: str, *, details: Yes, caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> Translation: ...
     @overload
     async def translate_async(
-        self,
-        texts: Iterable[str],
-        *,
-        details: Literal[False] = ...,
-        caller: Hashable = ...,
-        **options: "Unpack[TextOptions]",
+        self, texts: Texts, *, details: No = ..., caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> list[str]: ...
     @overload
     async def translate_async(
-        self, texts: Iterable[str], *, details: Literal[True], caller: Hashable = ..., **options: "Unpack[TextOptions]"
+        self, texts: Texts, *, details: Yes, caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> list[Translation]: ...
     @overload
     async def translate_async(
-        self, texts: str | Iterable[str], *, details: bool, caller: Hashable = ..., **options: "Unpack[TextOptions]"
+        self, texts: str | Texts, *, details: bool, caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> Any: ...
 
     async def translate_async(
-        self,
-        texts: str | Iterable[str],
-        *,
-        details: bool = False,
-        caller: Hashable = None,
-        **options: "Unpack[TextOptions]",
+        self, texts: str | Texts, *, details: bool = False, caller: Hashable = None, **options: "Unpack[TextOptions]"
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
         return await awaited(partial(self.submit, texts, details=details, **options), caller)
@@ -227,21 +272,22 @@ class Translator(TranslatorByLanguage):
     def _planned(
         self, texts: Any, details: bool, options: TextOptions, submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here.
+        """(scheduler, function that makes the plan for it) of a ``translate`` call, whose arguments are checked here.
 
-        submitted  have the plan read the texts, which takes a while
+        submitted  the plan reads the texts, which takes a while, so that the call returns at once
         """
-        beside = self._resolver.beside(options)
+        call_directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        besides = beside_each(listed, beside)
-        pool = self._processes_for(len(listed), call.decoding)
+        directions = [direction for _, direction in with_directions(listed, call_directions)]
+        pool = None if call.decoding.callback is not None else self._pool_for(len(listed))
         if pool is not None or submitted:
-            self._pipeline.check_texts(listed, besides)
+            for text, direction in zip(listed, directions):
+                self._pipeline.check_text(text, direction)
             scheduler = self._service.scheduler() if pool is None else pool.scheduler
-            plan = partial((pool or self._pipeline).plan_texts, listed, besides, call)
+            plan = partial((pool or self._pipeline).plan_texts, listed, directions, call)
         else:
-            documents = [self._pipeline.read_text(text, beside, call) for text, beside in zip(listed, besides)]
+            documents = [self._pipeline.read_text(text, direction, call) for text, direction in zip(listed, directions)]
             scheduler = self._service.scheduler(call.decoding)
             plan = partial(self._pipeline.plan, documents, call=call)
 
@@ -253,39 +299,19 @@ class Translator(TranslatorByLanguage):
 
     @overload
     def translate_iter(
-        self,
-        texts: Iterable[str],
-        *,
-        details: Literal[False] = ...,
-        return_exceptions: Literal[False] = ...,
-        **options: "Unpack[TextOptions]",
+        self, texts: Texts, *, details: No = ..., return_exceptions: No = ..., **options: "Unpack[TextOptions]"
     ) -> Iterator[str]: ...
     @overload
     def translate_iter(
-        self,
-        texts: Iterable[str],
-        *,
-        details: Literal[True],
-        return_exceptions: Literal[False] = ...,
-        **options: "Unpack[TextOptions]",
+        self, texts: Texts, *, details: Yes, return_exceptions: No = ..., **options: "Unpack[TextOptions]"
     ) -> Iterator[Translation]: ...
     @overload
     def translate_iter(
-        self,
-        texts: Iterable[str],
-        *,
-        details: bool = ...,
-        return_exceptions: bool = ...,
-        **options: "Unpack[TextOptions]",
+        self, texts: Texts, *, details: bool = ..., return_exceptions: bool = ..., **options: "Unpack[TextOptions]"
     ) -> Iterator[Any]: ...
 
     def translate_iter(
-        self,
-        texts: Iterable[str],
-        *,
-        details: bool = False,
-        return_exceptions: bool = False,
-        **options: "Unpack[TextOptions]",
+        self, texts: Texts, *, details: bool = False, return_exceptions: bool = False, **options: "Unpack[TextOptions]"
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options.
 
@@ -296,9 +322,9 @@ class Translator(TranslatorByLanguage):
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
-        beside = self._resolver.beside(options)
+        directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
-        pairs = with_beside(check_several("texts", texts, "an iterable of str"), beside)
+        pairs = with_directions(check_several("texts", texts, "an iterable of str"), directions)
         if self._pool is None or call.decoding.callback is not None:
             return self._pipeline.translate_windows(pairs, call, return_exceptions)
         return self._pool.translate(self._pipeline, pairs, call, return_exceptions)
@@ -324,9 +350,20 @@ class Translator(TranslatorByLanguage):
         check_bool("with_scores", with_scores)
         check_file_options(options, with_scores)
         options.setdefault("return_scores", with_scores)
-        with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
-            results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
-            tokens, examples = write_translations(results, output_path, with_scores, options.get("num_hypotheses", 1))
+        tokens = examples = 0
+        with (
+            open_text(source_path) as lines,
+            nullcontext() if target_path is None else open_text(target_path) as starts,
+        ):
+            results = self.translate_iter(lines, target_prefix=starts, split=split, details=True, **options)
+            with open_file(output_path) as output:
+                for result in results:
+                    examples += 1
+                    for text, score in zip(result.hypotheses, result.scores):
+                        line = f"{score:g} ||| {one_line(text)}\n" if with_scores else f"{one_line(text)}\n"
+                        output.write(line.encode("utf-8", "surrogatepass"))
+                    output.write(b"\n" * (options.get("num_hypotheses", 1) - len(result.hypotheses)))
+                    tokens += sum(len(part.tokens) for part in result.parts)
         return ExecutionStats(tokens, examples, 1000 * (perf_counter() - start))
 
     def translate_tokens(
@@ -344,7 +381,7 @@ class Translator(TranslatorByLanguage):
         decoding = self._resolver.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes = token_prefixes(target_prefix, len(listed))
-        if pool := self._processes_for(len(listed), decoding):
+        if decoding.callback is None and (pool := self._pool_for(len(listed))):
             return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding)
         return without_errors(self._service.scheduler(decoding).run(plan))
@@ -366,13 +403,90 @@ class Translator(TranslatorByLanguage):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            (beside,), begun = beside_each([source], self._resolver.beside(options)), cast(str | None, target_prefix)
+            (direction,) = self._resolver.directions([source], options)
+            direction = direction._replace(target_prefix=cast(str | None, target_prefix))
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, beside._replace(target_prefix=begun), call)
-            sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
-            return self._pipeline.stream(sources, prefixes, call.decoding, document.pair)
+            document = self._pipeline.read_text(source, direction, call)
+            return self._pipeline.stream(document.parts, document.prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)
         check_stream(decoding)
         sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
         return self._pipeline.stream(sources, prefixes, decoding)
+
+    @overload
+    def score(  # type: ignore[overload-overlap]  # a str is Texts
+        self, source: str, target: str, source_lang: str | None = ..., target_lang: str | None = ...
+    ) -> Score: ...
+    @overload
+    def score(
+        self, source: Texts, target: Texts, source_lang: EachText = ..., target_lang: EachText = ...
+    ) -> list[Score]: ...
+
+    def score(
+        self, source: str | Texts, target: str | Texts, source_lang: EachText = None, target_lang: EachText = None
+    ) -> Score | list[Score]:
+        """The model's log-probability of each token of a given translation, the end token included.
+
+        Two texts give a Score, two lists of texts a list of them. Nothing is split: text that is longer than the model
+        has positions for is an InputError. source_lang, target_lang: as in ``translate``.
+        """
+        if isinstance(source, str) != isinstance(target, str):
+            raise InputError("score should be given two texts, or two lists of texts")
+        sources = [source] if isinstance(source, str) else check_texts("source", source)
+        targets = [target] if isinstance(target, str) else check_texts("target", target)
+        directions = self._resolver.directions(sources, {"source_lang": source_lang, "target_lang": target_lang})
+        pairs = [self._pipeline.check_text(text, direction) for text, direction in zip(sources, directions)]
+        tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
+        scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], directions)
+        return scores[0] if isinstance(source, str) else scores
+
+    def looks(
+        self, text: str, translation: str, source_lang: str | None = None, target_lang: str | None = None
+    ) -> TokenLooks:
+        """What each head of each layer of the decoder looks at while it writes a given translation, nothing split.
+
+        source_lang, target_lang: as in ``translate``. Raises InputError for decoders whose layers have no heads, such
+        as recurrent ones.
+        """
+        (direction,) = self._resolver.directions([text], {"source_lang": source_lang, "target_lang": target_lang})
+        pair = self._pipeline.check_text(text, direction)
+        tokenizer, vocabularies = self._tokenizer, self._tokenizer.text
+        source_ids = tokenizer.source_ids(tokenizer.surrounded_tokens(text, pair))
+        ids = np.array(tokenizer.target_ids(tokenizer.target_tokens(translation), pair), np.int32)
+        if not text.strip() or not translation.strip():
+            raise InputError("what is looked at needs a text and its translation, neither of them empty")
+
+        def plan() -> Plan:
+            return (yield [AttentionMaps(source_ids, ids)])
+
+        (looks_LHTS,) = self._service.scheduler().run(plan)
+        if not looks_LHTS.size:
+            raise InputError("this model's decoder has no heads that look at the source")
+        rows = [vocabularies.target_vocabulary[number] for number in [*ids[1:].tolist(), tokenizer.end_id]]
+        return TokenLooks([vocabularies.source_vocabulary[number] for number in source_ids.tolist()], rows, looks_LHTS)
+
+    def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
+        """``score`` of tokens instead of texts; the end token is added to each target.
+
+        For an empty source the model does not run, and every token scores 0.
+        """
+        return self._scored(sources, targets)
+
+    def _scored(
+        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]], directions: Sequence[Direction] = ()
+    ) -> list[Score]:
+        lists = token_lists("sources", sources), token_lists("targets", targets)
+        if len(lists[0]) != len(lists[1]):
+            raise InputError(f"score should be given as many targets as sources: {len(lists[0])}, not {len(lists[1])}")
+        self._pipeline.check_sources(lists[0])
+        if pool := self._pool_for(len(lists[0])):
+            return without_errors(pool.scheduler.run(partial(pool.plan_scores, *lists, directions)))
+        return self._service.scheduler().run(partial(self._pipeline.plan_scores, *lists, directions))
+
+
+def _read(pairs: Any, reader: str) -> Any:
+    """A mapping itself, or the mapping in a file."""
+    from fastattn.translation import term_files
+
+    return getattr(term_files, reader)(pairs) if isinstance(pairs, str | os.PathLike) else pairs

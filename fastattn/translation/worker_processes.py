@@ -1,4 +1,4 @@
-"""Translation by worker processes: what a Translator asks of them."""
+"""Translation by worker processes: the requests that a Translator sends them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
+from fastattn.translation.calls import Direction, Score, TextCall, TokenLists, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
 may_return(Score, TokenTranslation, Translation)
@@ -22,7 +22,7 @@ may_return(Score, TokenTranslation, Translation)
 class TranslationProcesses:
     """Processes that translate; their ``scheduler`` takes the plans that the methods make.
 
-    path, precision, device  each process's Translator's
+    path, precision, device  of each process's Translator
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
@@ -32,22 +32,26 @@ class TranslationProcesses:
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
-    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
-        """As ``Pipeline.plan``."""
+    def _plan(self, what: str, columns: list[Sequence[Any]], *others: Any, measured: int = 0) -> Plan:
+        """The plan of a call. A chunk gets its texts' values of each column, then ``others``.
+
+        measured  the index of the column whose lengths estimate the work
+        """
 
         def make_chunk(numbers: list[int]) -> Chunk:
-            return _text_chunk([(texts[b], besides[b]) for b in numbers], call)
+            content = [[column[b] for b in numbers if column] for column in columns]
+            return _chunk(what, [*content, *others], content[measured])
 
-        return plan_chunks([len(text) for text in texts], self._pool.count, make_chunk)
+        return plan_chunks(list(map(len, columns[measured])), self._pool.count, make_chunk)
+
+    def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
+        """As ``Pipeline.plan``."""
+        return self._plan("texts", [texts, directions], call.split, _plain(call.decoding), call.details)
 
     def translate(
-        self,
-        pipeline: Pipeline,
-        texts: Iterator[tuple[str, Beside]],
-        call: TextCall,
-        return_exceptions: bool,
+        self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
-        """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
+        """As ``Pipeline.translate_windows``, which translates the texts of a short call in this process."""
         few = islice(texts, self.least - 1)
         yield from pipeline.translate_windows(few, call, return_exceptions)
         checked = pipeline.checked(texts, return_exceptions)
@@ -56,32 +60,18 @@ class TranslationProcesses:
                 raise result
             yield result
 
-    def plan_tokens(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Plan:
+    def plan_tokens(self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions) -> Plan:
         """The TokenTranslation of each source, or its error."""
+        return self._plan("tokens", [sources, prefixes], _plain(options))
 
-        def make_chunk(numbers: list[int]) -> Chunk:
-            given = [sources[b] for b in numbers], [prefixes[b] for b in numbers]
-            return _chunk("tokens", [*given, _plain(options)], given[0])
-
-        return plan_chunks([len(source) for source in sources], self._pool.count, make_chunk)
-
-    def plan_scores(self, sources: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
+    def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
         """The Score of each target."""
-
-        def make_chunk(numbers: list[int]) -> Chunk:
-            given = (
-                [sources[b] for b in numbers],
-                [targets[b] for b in numbers],
-                [besides[b] for b in numbers if besides],
-            )
-            return _chunk("scores", [*given], given[1])
-
-        return plan_chunks([len(target) for target in targets], self._pool.count, make_chunk)
+        return self._plan("scores", [sources, targets, directions], measured=1)
 
 
-def _text_chunk(pairs: list[tuple[str, Beside]], call: TextCall) -> Chunk:
-    texts, besides = [text for text, _ in pairs], [beside for _, beside in pairs]
-    return _chunk("texts", [texts, besides, call.split, _plain(call.decoding), call.details], texts)
+def _text_chunk(pairs: list[tuple[str, Direction]], call: TextCall) -> Chunk:
+    texts, directions = map(list, zip(*pairs))
+    return _chunk("texts", [texts, directions, call.split, _plain(call.decoding), call.details], texts)
 
 
 def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
@@ -89,6 +79,6 @@ def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
 
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:
-    """What travels of options; ``child`` makes them of it."""
+    """The options as plain data, from which ``child`` makes them again."""
     rules = None if options.rules is None else vars(options.rules)
     return {name: value for name, value in vars(options).items() if name != "callback"} | {"rules": rules}

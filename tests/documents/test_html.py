@@ -196,7 +196,7 @@ BROKEN = ["<!--", "-->", "<", "</", "&"]
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(TAGS + TEXT + BROKEN), max_size=25).map("".join))
 def test_the_pieces_of_any_page_are_the_page(page):
-    assert "".join(token.source for token in SourceTokens(page).found) == page
+    assert "".join(token.source for token in SourceTokens(page).tokens) == page
 
 
 # Without a letter in a text or in what is read of a tag.

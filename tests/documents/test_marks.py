@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.documents.marks import KEPT, Mark, Marked, moved, with_kept
+from fastattn.documents.marks import INVARIANT, Mark, Marked, project_marks, with_kept
 from fastattn.documents.translating import translate_document
 from fastattn.translation.alignment import WordLink
 from fastattn.translation.calls import Translation
@@ -33,13 +33,13 @@ def shown(marked: Marked) -> list[tuple[str, object, int]]:
 
 def test_with_words():
     marks = Mark(0, 7, "b"), Mark(4, 7, "i", depth=1), Mark(14, 18, "a")
-    found = moved(Marked(TEXT, marks), *backwards(TEXT))
+    found = project_marks(Marked(TEXT, marks), *backwards(TEXT))
     assert found.text == "four three two one"
     assert shown(found) == [("four", "a", 0), ("two one", "b", 0), ("two", "i", 1)]
 
 
 def test_around_everything():
-    found = moved(Marked(TEXT, (Mark(0, 18, "b"),)), "quatro dois", [])
+    found = project_marks(Marked(TEXT, (Mark(0, 18, "b"),)), "quatro dois", [])
     assert shown(found) == [("quatro dois", "b", 0)]
 
 
@@ -51,12 +51,12 @@ def test_the_longest_run_where_words_part():
         WordLink((2, 3), (0, 3)),
         WordLink((2, 3), (11, 12)),
     ]
-    assert shown(moved(Marked(text, (Mark(0, 1, "m"),)), translation, links)) == [("aaaa", "m", 0)]
+    assert shown(project_marks(Marked(text, (Mark(0, 1, "m"),)), translation, links)) == [("aaaa", "m", 0)]
 
 
 def test_a_place_is_behind_the_word_before_it_and_in_no_other_mark():
     marks = Mark(3, 3, "br"), Mark(4, 13, "b"), Mark(18, 18, "end")
-    found = moved(Marked(TEXT, marks), *backwards(TEXT))
+    found = project_marks(Marked(TEXT, marks), *backwards(TEXT))
     assert found.text == "four three two one"
     assert [(mark.start, mark.end, mark.what) for mark in found.marks] == [
         (5, 14, "b"),
@@ -81,7 +81,7 @@ def test_what_is_kept(text, translation, expected):
     spans = [(at, at + len(word)) for word, at in zip(translation.split(), _starts(translation))]
     sources = [(at, at + len(word)) for word, at in zip((word for word, _ in words), _starts(text))]
     links = [WordLink(sources[min(n, len(sources) - 1)], span) for n, span in enumerate(spans)]
-    assert moved(with_kept(Marked(text)), translation, links).text == expected
+    assert project_marks(with_kept(Marked(text)), translation, links).text == expected
 
 
 def _starts(text: str) -> list[int]:
@@ -111,7 +111,7 @@ def _starts(text: str) -> list[int]:
     ],
 )
 def test_what_stands_for_itself(text, kept):
-    assert [match[0] for match in KEPT.finditer(text)] == kept
+    assert [match[0] for match in INVARIANT.finditer(text)] == kept
 
 
 def test_what_a_mark_keeps_is_kept_once():
@@ -150,7 +150,7 @@ def marked_texts(draw):
 def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random):
     translation, links = backwards(marked.text)
     links = random.sample(links, random.randint(1, len(links))) if with_links else []
-    found = moved(marked, translation, links)
+    found = project_marks(marked, translation, links)
     assert found.text.split() == translation.split()  # blanks may be added around a place
     assert sorted(mark.what for mark in found.marks) == sorted(mark.what for mark in marked.marks)
     ends = {place for mark in marked.marks for place in (mark.start, mark.end)}
@@ -217,7 +217,7 @@ def test_a_mark_whose_words_are_lost_takes_the_next():
     """Else Markdown would show its signs, and a link could not be followed."""
     marked = Marked("The red house", (Mark(4, 7, "b"),))
     links = [WordLink((0, 3), (0, 1)), WordLink((8, 13), (2, 6))]
-    assert list(moved(marked, "A casa", links).pieces()) == [
+    assert list(project_marks(marked, "A casa", links).pieces()) == [
         ("text", "A ", None), ("open", "", "b"), ("text", "casa", None), ("close", "", "b"), ("text", "", None)
     ]  # fmt: skip
 

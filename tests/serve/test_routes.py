@@ -123,7 +123,7 @@ def test_a_language_that_is_found_is_told_in_percent(asked, monkeypatch):
         looked.append(among)
         return [(code, share) for code, share in (("en", 0.92376), ("pt", 0.0714)) if code in (among or ("en", "pt"))]
 
-    monkeypatch.setattr("fastattn.text.detecting.likely_languages", likely)
+    monkeypatch.setattr("fastattn.serve.service.likely_languages", likely)
     sure, unsure = {"confidence": 92.4, "language": "en"}, {"confidence": 7.1, "language": "pt"}
     assert asked.post("/detect", {"q": "a"}) == (200, [sure, unsure])
     to = {"target": "pt"}

@@ -30,18 +30,18 @@ def load(name):
     return SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
 
 
-def test_pieces_ids_and_text_equal_the_peers():
+def test_pieces_and_text_equal_the_peers():
     for name in GOLDEN:
         model = load(name)
-        for text, pieces, ids in GOLDEN[name]["texts"]:
-            assert (model.pieces(text), model.ids(text)) == (pieces, ids), text
+        for text, pieces, _ in GOLDEN[name]["texts"]:
+            assert model.pieces(text) == pieces, text
         for pieces, text in GOLDEN[name]["pieces"]:
             assert model.text(pieces) == text, pieces
 
 
 def test_unknown_runs_and_new_pieces():
     model = SentencePiece(PLAIN)
-    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"] and model.ids("a漢字a") == [3, model.unk_id, 2]
+    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"]
     assert model.text(["\u2581a", "漢字", "<unk>", "a"]) == "a漢字 \u2047 a"
     assert model.text(["\u2581new", "\u2581word", "s"]) == "new words"
     for text in ("a\ud800", 3):
@@ -73,7 +73,7 @@ REFUSED = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_cannot_be_followed_is_refused_in_one_line(message):
     """Of a model that is loaded beside at each use."""
-    beside = SentencePiece(REFUSED[message], beside=True)
+    beside = SentencePiece(REFUSED[message], background=True)
     calls = [beside.wait, lambda: beside.pieces("a"), lambda: beside.vocabulary]
     for call in (lambda: SentencePiece(REFUSED[message]), *calls):
         with pytest.raises(TokenizerError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
@@ -123,7 +123,7 @@ def test_memory_is_returned_at_once():
 
 
 def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(monkeypatch):
-    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes(), beside=True)
+    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes(), background=True)
     assert model.pieces("Two threads, one model.") == load("unigram").pieces("Two threads, one model.")
     model.wait()
 
@@ -131,7 +131,7 @@ def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(m
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("fastattn.text.sentencepiece.start_thread", refuse)
-    assert SentencePiece(PLAIN, beside=True).pieces("a") == ["\u2581a"]
+    assert SentencePiece(PLAIN, background=True).pieces("a") == ["\u2581a"]
 
 
 def test_the_models_of_a_folder_are_begun_and_no_more(tmp_path):

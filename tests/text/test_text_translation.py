@@ -46,7 +46,7 @@ def test_sentences_join_as_the_target_language_writes():
     ]:
         for code in codes:
             text = dataclasses.replace(TEXT, target_language=code)
-            assert TranslationTokenizer(text).join_sentences(sentences) == joined
+            assert TranslationTokenizer(text).join_sentences(sentences, text.target_language) == joined
 
 
 def test_every_part_begins_with_the_target_language_and_fits_with_it():

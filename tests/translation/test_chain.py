@@ -11,9 +11,8 @@ import pytest
 from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
-from fastattn.text.detecting import likely_languages
-from fastattn.translation.chain import TranslatorByLanguage
-from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
+from fastattn.text.languages import likely_languages
+from fastattn.translation.detecting import SURE, DetectingTranslator
 from fastattn.weights import download, read
 from tests.cli.commands import fail, run, succeed
 from tests.messages import refused
@@ -71,7 +70,7 @@ def test_errors_keep_their_places(pair):
             both.translate("a", **option)
 
 
-class Recorded(TranslatorByLanguage):
+class Recorded(Translator):
     """Says what it was asked, and was made with; its two hypotheses differ from call to call of a text."""
 
     def __init__(self, path="", **options):
@@ -190,7 +189,7 @@ class Ranked:
 
 
 def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
-    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    monkeypatch.setattr("fastattn.text.languages._identifier", Ranked)
     translator, opened = named("fr")
     texts = ["zxx sure", "zxx sure", "nso sure", "zxx perhaps", "fuv perhaps", "fr sure"]
     found = translator.translate(texts, details=True)
@@ -201,7 +200,7 @@ def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
 
 
 def test_among_some_languages_the_likeliest_comes_first(monkeypatch):
-    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    monkeypatch.setattr("fastattn.text.languages._identifier", Ranked)
     assert likely_languages("de sure", ("yy", "xx", "en")) == [("en", 0.05), ("xx", 0.01), ("yy", 0.0)]
 
 
@@ -214,8 +213,8 @@ def test_a_language_without_a_model_is_looked_for_once_a_stream():
 
     translator = DetectingTranslator("en", open_from)
     for _ in range(2):
-        found = list(translator.translate_iter([GERMAN] * (2 * WINDOW + 1), return_exceptions=True))
-        assert len(found) == 2 * WINDOW + 1 and all(isinstance(one, InputError) for one in found)
+        found = list(translator.translate_iter([GERMAN] * (2 * DetectingTranslator.window + 1), return_exceptions=True))
+        assert len(found) == 2 * DetectingTranslator.window + 1 and all(isinstance(one, InputError) for one in found)
     assert asked == ["de", "de"]
 
 
@@ -264,9 +263,9 @@ def test_what_comes_before_an_error_of_the_iterable_is_translated():
 
 def test_few_texts_are_read_ahead():
     read = []
-    stream = named()[0].translate_iter(read.append(n) or GERMAN for n in range(10 * WINDOW))
+    stream = named()[0].translate_iter(read.append(n) or GERMAN for n in range(10 * DetectingTranslator.window))
     next(stream)
-    assert len(read) == WINDOW
+    assert len(read) == DetectingTranslator.window
 
 
 def test_real_models_by_themselves(pulled, monkeypatch):

@@ -12,7 +12,7 @@ from fastattn.errors import InputError
 from fastattn.processes.messages import message_parts, read_message
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
 from fastattn.translation import child, worker_processes
-from fastattn.translation.calls import Beside, LanguageOptions, SearchOptions, TextOptions, Translation
+from fastattn.translation.calls import Direction, LanguageOptions, SearchOptions, TextOptions, Translation
 from fastattn.translation.chain import OF_SOURCE, OF_TARGET, TranslatorChain
 from fastattn.translation.detecting import DetectingTranslator
 from fastattn.translation.glossary import GlossaryTranslator
@@ -111,7 +111,7 @@ def test_languages_and_prefixes_of_texts():
             assert all(job.prefix == [ids[target], words.index("a"), words.index("b")] for job in jobs), name
             assert {job.forced for job in jobs} == {1}
     each = {"source_lang": ["en", "zh"], "target_lang": ["fr", None], "target_prefix": [None, "b"]}
-    translator._resolver.own = Beside(None, "fr", "en")
+    translator._resolver.direction = Direction(None, "fr", "en")
     for call in (translator.translate, lambda *texts, **options: translator.submit(*texts, **options).result()):
         jobs = jobs_of(call, ["a", "b"], **each)
         assert [job.source[0] for job in jobs] == [ids["en"], ids["zh"]]

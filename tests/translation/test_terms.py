@@ -133,7 +133,7 @@ class Apart(StreamedTranslator):
 
 
 def test_a_term_stands_where_most_words_look_at_it():
-    assert GlossaryTranslator(Apart(), {"b": "B1"}).translate("a b") == "x y B1"
+    assert GlossaryTranslator(Apart(None), {"b": "B1"}).translate("a b") == "x y B1"
 
 
 class Looping(InOrder):

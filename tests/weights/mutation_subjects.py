@@ -99,7 +99,6 @@ USES: dict[type, Callable[[Any], object]] = {
 def _segment(model: SentencePiece) -> None:
     for text in TEXTS:
         model.text(model.pieces(text))
-        model.ids(text)
 
 
 def _unpack(path: Path) -> None:

@@ -1,13 +1,13 @@
-"""What stands for itself in any language: addresses, code, directives of printf, Python and templates, emoji."""
+"""Text that is the same in every language: addresses, code, format directives, template variables, emoji."""
 
 import re
 
-# ICU's messages of several branches: {count, plural, one {# item} other {# items}}
+# An ICU message with branches: {count, plural, one {# item} other {# items}}
 _BRANCH = r"\{[^{}]*\}"
 for _ in range(4):  # levels of braces within
     _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
 MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
-KEPT = re.compile(
+INVARIANT = re.compile(
     MESSAGE.pattern + r"|"
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
@@ -21,7 +21,7 @@ KEPT = re.compile(
 
 
 def branches(message: str) -> list[tuple[int, int]]:
-    """Where the texts of an ICU message's branches stand, behind a number that they begin with."""
+    """[start, end) of the texts of an ICU message's branches, without the number sign that one may begin with."""
     return [
         (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
         for match in re.finditer(_BRANCH, message[1:])
