@@ -257,15 +257,14 @@ class Pipeline:
     ) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
-        ids, penalizes_start = self._tokenizer.source_ids(source), options.rules is not None
         return Job(
-            ids,
+            self._tokenizer.source_ids(source),
             start[:1],
             start[1:],
             options,
             forced=forced,
             allowed=allowed,
-            penalizes_start=penalizes_start,
+            penalizes_start=options.rules is not None,
             allowance=allowance,
         )
 
