@@ -67,7 +67,7 @@ def speeds(machine: Machine, job: Job, precision: str) -> dict[str, list[tuple[f
 
 
 def table(jobs: list[Job], precision: str, ratios: bool) -> str:
-    """A row a job and CPU, a column an engine: speeds with 1 / 2 threads; ``ratios``: and how many times as fast ours is."""
+    """A row a job and CPU, a column an engine: speeds with 1 / 2 threads; ``ratios``: also how many times ours."""
     rows = [(machine, job, speeds(machine, job, precision)) for job in jobs for machine in machines()]
     rows = [row for row in rows if row[2]]
     engines = list(dict.fromkeys([OURS, *(engine for _, _, found in rows for engine in found)]))
