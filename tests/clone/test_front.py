@@ -8,6 +8,10 @@ import fastattn
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# A number, or a range of numbers, with a unit of speed, size or quality.
+NUMBER = r"\d[\d,]*(?:\.\d+)?"
+UNIT = r"(?:ms|us|seconds|minutes|hours|[KMG]B|BLEU|tokens(?: a second)?|times as)\b|%"
+FIGURE = re.compile(rf"(?<![\w.,-]){NUMBER}(?: (?:to|or|and) {NUMBER})?(?:\s(?:{UNIT})|%)")
 RUN = 3  # lines of code, or rows of a table, that no two places share
 
 
@@ -48,6 +52,19 @@ def test_no_table_and_no_snippet_stands_in_two_places() -> None:
                 places[tuple(lines[start : start + RUN])].add(page.name)
     assert len(places) > 300
     assert not {lines: pages for lines, pages in places.items() if len(pages) > 1}
+
+
+def test_every_figure_stands_in_a_file_of_results() -> None:
+    """Numbers with a unit, but for those of the tables that the results write and of snippets."""
+    results = "\n".join(text_of(path) for path in sorted((ROOT / "bench" / "results").rglob("*.md")))
+    count = 0
+    for page in PAGES:
+        prose = re.sub(r"<!-- (\w+): written.*?<!-- end of \1 -->|```.*?```", "", text_of(page), flags=re.DOTALL)
+        for figure in FIGURE.finditer(prose):
+            text = figure[0].replace("\n", " ")
+            assert text in results, f"{page.name}: {text}"
+            count += 1
+    assert count > 50
 
 
 def test_the_reference_has_every_public_name() -> None:
