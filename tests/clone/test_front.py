@@ -1,5 +1,6 @@
 """What a reader meets first: a short README, links that lead somewhere, nothing twice, every public name described."""
 
+import configparser
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -70,3 +71,17 @@ def test_every_figure_stands_in_a_file_of_results() -> None:
 def test_the_reference_has_every_public_name() -> None:
     described = set(re.findall(r"^::: fastattn\.(\w+)$", text_of(ROOT / "docs/reference/python.md"), re.MULTILINE))
     assert described >= set(fastattn.__all__) - {"__version__"}
+
+
+def test_version_and_requirements_are_everywhere_the_same() -> None:
+    version = fastattn.__version__
+    recipe = text_of(ROOT / "conda/meta.yaml")
+    assert f"\nversion: {version}\n" in text_of(ROOT / "CITATION.cff")
+    assert f'set version = "{version}"' in recipe
+    assert re.search(r"^## (\S+)", text_of(ROOT / "CHANGELOG.md"), re.MULTILINE)[1] == version  # type: ignore[index]
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    required = settings["options"]["install_requires"].split("\n")
+    names = {line.partition(";")[0].strip() for line in required if line}
+    run = recipe.partition("  run:\n")[2].partition("\ntest:")[0]
+    assert {line.strip("- ").replace(" ", "") for line in run.splitlines() if line} == names | {"python>=3.10"}
