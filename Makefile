@@ -1,4 +1,5 @@
-# make demo | quick | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | ci | bench | dist | clean
+# make demo | quick | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | docs | ci | bench |
+# dist | clean
 # Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
@@ -25,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export FASTATTN_PROVEN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fastattn-proven
 
 .PHONY: help setup demo quick test test-quick test-rest test-distributed test-cuda test-cuda-simulator \
-	test-cuda-compilers slow slow-cuda everywhere mutants check ci bench dist clean $(PARTS:%=test-%)
+	test-cuda-compilers slow slow-cuda everywhere mutants check docs docs-serve ci bench dist clean $(PARTS:%=test-%)
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
@@ -38,6 +39,7 @@ help:
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types"
+	@echo "make docs    the site of docs/ in build/site, with every link checked; make docs-serve shows it"
 	@echo "make ci      all that has to pass before a change goes in: check and the three suites, side by side"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
@@ -54,7 +56,7 @@ define environment
 endef
 QUIET := --quiet --quiet --disable-pip-version-check
 
-NEEDED := -e ".[test,check]"
+NEEDED := -e ".[test,check,docs]"
 RAY_NEEDED := -e ".[test,ray]" "moto[server]>=5"
 # What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
 CUDA_NEEDED := -e ".[test]" "numba-cuda>=0.30" "numpy<2.5" nvidia-cuda-nvcc nvidia-cuda-nvrtc
@@ -120,8 +122,16 @@ check: setup
 	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
 	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir "$(FASTATTN_PROVEN)/mypy"
 
+# The theme's own news have no place in a log.
+docs docs-serve: export NO_MKDOCS_2_WARNING := 1
+docs: setup
+	@$(BIN)/mkdocs build --quiet --strict
+
+docs-serve: setup
+	@$(BIN)/mkdocs serve
+
 ci:
-	@$(QUEUE) test-distributed test-rest test-cuda-simulator $(PARTS:%=test-%) test-cuda-compilers check
+	@$(QUEUE) test-distributed test-rest test-cuda-simulator $(PARTS:%=test-%) test-cuda-compilers check docs
 	@$(BIN)/python -m tests.clone.run_lines
 
 bench: setup

@@ -1,3 +1,3 @@
 """The version, alone, so that packaging can read it without importing the engine."""
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
