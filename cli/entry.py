@@ -138,6 +138,10 @@ Examples:
   fastattn inspect zh-en
 
 \b
+Completion by the tab key, in bash (zsh_source in zsh, fish_source in fish):
+  eval "$(_FASTATTN_COMPLETE=bash_source fastattn)"
+
+\b
 Exit codes:
   0    done
   1    anything that has no code of its own

@@ -1,7 +1,9 @@
-"""``fastattn inspect``: describes a checkpoint and this machine's CPU."""
+"""``fastattn inspect``: describes a checkpoint, this machine's CPU and the installation."""
 
+import contextlib
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +27,18 @@ _NOTABLE = (
     "neon fullfp16 bf16 dotprod i8mm sve sve2"
 ).split()
 
+# Extra -> what it adds.
+_EXTRAS = {
+    "documents": "Markdown, Word, OpenDocument, EPUB, XLIFF and PO",
+    "detect": "--from auto",
+    "serve": "the HTTP server",
+    "chat": "chat templates",
+    "constrain": "answers by a regular expression or a JSON schema",
+    "images": "pictures",
+    "ray": "corpora on clusters",
+    "cuda": "NVIDIA cards",
+}
+
 Facts = Iterator[tuple[str, str]]
 
 
@@ -33,12 +47,12 @@ Facts = Iterator[tuple[str, str]]
 Examples:
   fastattn inspect zh-en
   fastattn inspect ./my-model
-  fastattn inspect                only this machine
+  fastattn inspect                this machine: CPU, extras, cache, versions
 """
 )
 @click.argument("model", required=False)
 def inspect(model: str | None) -> None:
-    """Describe MODEL (layers, sizes, precision, tokenizer) and this CPU."""
+    """Describe MODEL (layers, sizes, precision, tokenizer), this CPU and what is installed."""
     if model is not None:
         from fastattn.weights import download, read
 
@@ -270,9 +284,36 @@ def machine_facts() -> Facts:
     yield "card", card
     yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
+    from fastattn.runtime.handle import cache_folder
+
+    kernels = len(list(cache_folder().glob("*"))) if cache_folder().is_dir() else 0
+    yield "kernels", f"{kernels:,} compiled for this CPU and these versions"
+    yield from _extra_facts()
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
+
+
+def _extra_facts() -> Facts:
+    """The extras of which every package is installed, and what the others add."""
+    from importlib.metadata import PackageNotFoundError, distribution, requires
+
+    packages: dict[str, list[str]] = {}
+    with contextlib.suppress(PackageNotFoundError):  # a clone that is not installed
+        for line in requires("fastattn") or ():
+            if match := re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line):
+                packages.setdefault(match[2], []).append(match[1])
+
+    def is_installed(package: str) -> bool:
+        try:
+            return bool(distribution(package))
+        except PackageNotFoundError:
+            return False
+
+    installed = [extra for extra in _EXTRAS if extra in packages and all(map(is_installed, packages[extra]))]
+    yield "extras", ", ".join(installed) or "none"
+    if missing := [f"{extra}: {use}" for extra, use in _EXTRAS.items() if extra not in installed]:
+        yield "not installed", "; ".join(missing)
 
 
 _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widened": "widened numbers"}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.option_names import what_was_meant
@@ -80,6 +81,18 @@ class _Text(click.ParamType):
             self.fail("expected UTF-8", param, context)
 
 
+class _Model(click.ParamType):
+    """A model's name or folder; the shell completes names of the catalog, and folders."""
+
+    name = "model"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from fastattn.weights.download.catalog import CATALOG
+
+        names = [CompletionItem(name) for name in CATALOG if name.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="dir"), *names]
+
+
 TEXT = _Text()
 OPTIONS = "Options"  # the heading of options without one
 
@@ -88,7 +101,7 @@ def _lines(text: str) -> list[str]:
     return text.strip().replace("\n    ", " ").split("\n")
 
 
-TYPES = {"TEXT": TEXT, "INTEGER": click.INT, "FLOAT": click.FLOAT}
+TYPES = {"TEXT": TEXT, "MODEL": _Model(), "INTEGER": click.INT, "FLOAT": click.FLOAT}
 _COMMON = {
     name: line
     for line in _lines("""

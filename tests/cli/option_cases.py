@@ -106,7 +106,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--show-attention": option("-", {"stdout": "t\nlooks\n"}, "a"),
         "--glossary": option("terms.tsv", {"stdout": has("T")}, "-i", "table.csv", "--format", "txt"),
         "--keep": option("y", {"stdout": has("y")}, "-i", "table.csv", "--format", "txt"),
-        "--guard": flag({"translate_iter.texts": lambda texts: "_noted" in str(texts)}),
+        "--guard": flag({"translate_iter.texts": lambda texts: "tee" in str(texts)}),
         "--memory": option("terms.tsv", {"stdout": has("T")}, "-i", "terms.txt"),
         "--cache": option("c.db", {"c.db": has_database}),
         "--on-error": option("mark", {"stdout": has("[not translated: "), "code": 5}, "-i", "bad.txt"),

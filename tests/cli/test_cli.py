@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,9 @@ def test_inspect(model, tmp_path):
         assert run("convert", model, folder, "--precision", precision).exit_code == 0
         assert f" {precision} in the file; auto is {auto}, about " in succeed("inspect", folder)
     assert {"features", "threads", "versions"} <= facts.keys()
+    assert "images" in facts["extras"].split(", ") and "pictures" not in facts.get("not", "")  # tests need Pillow
+    assert "ray: corpora on clusters" in facts.get("not", "") or "ray" in facts["extras"]
+    assert re.match(r"\d+ compiled for this CPU", facts["kernels"].replace(",", ""))
     assert not {"licence", "origin", "shortlist"} & facts.keys()
     always, starts, targets = np.array([2, 4, 5], np.int32), np.zeros(20, np.int32), np.empty(0, np.int32)
     (tmp_path / "listed").mkdir()

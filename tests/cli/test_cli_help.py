@@ -8,6 +8,7 @@ from unittest.mock import Mock, call
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import fastattn
@@ -30,6 +31,16 @@ def help_of(*command):
     result = CliRunner().invoke(commands, [*command, "--help"], env={"COLUMNS": "80"})
     assert result.exit_code == 0
     return result.stdout.splitlines()
+
+
+def test_the_tab_key_completes_commands_options_and_models() -> None:
+    def completions(*words: str) -> set[str]:
+        shell = ShellComplete(commands, {}, "fastattn", "_FASTATTN_COMPLETE")
+        return {item.value for item in shell.get_completions(list(words[:-1]), words[-1])}
+
+    assert completions("tra") == {"translate"}
+    assert "--beam-size" in completions("translate", "--beam")
+    assert completions("encode", "-m", "zh") == {"zh", "zh-en"}  # a folder, or a name of the catalog
 
 
 def test_help_of_all_commands_is_whole_and_has_examples():
