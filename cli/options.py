@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.option_names import what_was_meant
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from fastattn.weights.download.catalog import CatalogEntry
     from fastattn.weights.download.firefox import FirefoxModel
 
@@ -86,7 +87,9 @@ class _Model(click.ParamType):
 
     name = "model"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
         from fastattn.weights.download.catalog import CATALOG
 
         names = [CompletionItem(name) for name in CATALOG if name.startswith(incomplete)]

@@ -82,10 +82,14 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(model, tmp_path):
 
 @POSIX
 def test_a_disk_that_fills_up_leaves_nothing(model, tmp_path):
-    """A limit on a file's size fails a write as a full disk does, half way."""
+    """A limit on a file's size fails a write as a full disk does, half way.
+
+    Python itself writes no bytecode under the limit: it would keep half a file, which no later process can read.
+    """
     out = tmp_path / "out"
     command = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *COMMAND, "convert", str(model), str(out), "-p", "float32"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (1, f"fastattn: cannot write {out}: File too large\n")
     assert os.listdir(tmp_path) == []
 
