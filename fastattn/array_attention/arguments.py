@@ -153,7 +153,7 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
     axes, names = _LAYOUTS[layout]
     inputs = _inputs(ops, (query, key, value), f"four axes {names}", 4)
     arrays = [array.transpose(axes) for array in inputs.values()]
-    (B, T, _, K), (batch, S, _, width), _ = (array.shape for array in arrays)
+    (B, T, _, K), (batch, S, _, width) = arrays[0].shape, arrays[1].shape
     if B > MAX_SENTENCES:
         raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
     if (batch, width) != (B, K):
@@ -212,7 +212,7 @@ def _problem(
     axes: tuple[int, ...] | None,
 ) -> Problem:
     """The problem of ``arrays``, the inputs with axes [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
-    (_, T, H, K), (_, S, G, _), (*_, V) = (array.shape for array in arrays)
+    (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
     if arrays[2].shape[:3] != arrays[1].shape[:3]:
         expected, got = inputs["key"].shape, inputs["value"].shape
         raise InputError(f"value: expected the key's shape {expected}, got {got}; the width may differ")
@@ -227,10 +227,11 @@ def _problem(
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     reads_float16 = ops.reads_float16()
-    query, key, value = (_usable(*each, reads_float16) for each in zip(("query", "key", "value"), arrays))
+    query, key, value = (_usable(name, array, reads_float16) for name, array in zip(inputs, arrays))
     if result.dtype not in (np.float32, np.float16):
         result = result.view(np.uint16)
     out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
+    T, S = query.shape[1], key.shape[1]
     if axes is None:
         T, S = (int(np.diff(ends).max(initial=0)) for ends in starts)
     shape = len(starts[0]) - 1, H, T, S

@@ -102,14 +102,18 @@ def strided_attention(
     for x in arrays[:4]:
         batch, row, head = x.strides[:3]
         steps += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
-    firsts = tuple(x[0, 0, :1].view(np.int16 if x.dtype == np.float16 else x.dtype) for x in arrays[:4])
+    firsts = [x[0, 0, :1] for x in arrays[:4]]
+    if firsts[0].dtype == np.float16:
+        firsts = [first.view(np.int16) for first in firsts]
     queries = RaggedBatch(*arrays.starts, visible.seen_N2, visible.sinks)
     mask, written = _mask(visible), _outputs(arrays, outputs)
-    return int(attend_batch(firsts, tuple(steps), queries, heads, mask, scores, written).sum())
+    return int(attend_batch(tuple(firsts), tuple(steps), queries, heads, mask, scores, written).sum())
 
 
 def _mask(visible: Visible) -> MaskArguments:
     mask, states, function = visible.mask_BHTS, visible.states_BHTS, visible.function
+    if mask is states is function is None:
+        return NO_MASK
     array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
     blocks = NO_BLOCKS
     if states is not None:
