@@ -279,7 +279,7 @@ def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[
     if blocks is not None:
         if not isinstance(blocks, BlockMask):
             raise InputError(f"block_mask: expected a BlockMask, got {type(blocks).__name__}")
-        blocks.fit(*shape)
+        blocks.check_fits(*shape)
         if blocks.mask is not None:
             if mask is not None:
                 raise InputError("mask: expected none beside a block_mask made of one")

@@ -11,20 +11,20 @@ from fastattn.array_attention.arguments import FAR, is_integer
 from fastattn.errors import InputError, described
 from fastattn.ops import backend
 
-MAX_BLOCK = 1 << 20  # queries or keys
+MAX_SIDE = 1 << 20  # queries or keys of a block
 MAX_BLOCKS = 1 << 30
 
 
 class BlockMask:
     """Which blocks of queries and keys are seen; attention skips hidden blocks (FlexAttention, Dong 2024).
 
-    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0: no key of a block is seen; 2: all are;
-                 1: some are, which ``mask_mod`` says; without a ``mask_mod`` all are
+    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0: no key of the block is seen; 2: all are;
+                 1: ``mask_mod`` or ``mask`` says which are; if both are None, all are
     queries, keys  the numbers of queries and keys
     block        (queries, keys) of a block
     """
 
-    mask: np.ndarray | None  # says which keys of a block of state 1 are seen, if no function does
+    mask: np.ndarray | None  # True: seen; for blocks of state 1 where mask_mod is None
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BlockMask:
 
     @classmethod
     def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
-        """From a boolean array that broadcasts to (B, H, T, S), True is seen; it is kept for blocks seen in part."""
+        """From a boolean array that broadcasts to (B, H, T, S), True is seen. Blocks seen in part keep the array."""
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
@@ -74,10 +74,10 @@ class BlockMask:
         block: tuple[int, int] | int = 128,
         device: str = "cpu",
     ) -> "BlockMask":
-        """From ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
+        """From ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H is 1 if the function ignores b or h.
 
-        The function is called for every query and key, unless it consists of comparisons of positions alone; attention
-        then calls it only in blocks that are seen in part.
+        Making the mask calls the function for every query and key, unless it only compares positions; attention later
+        calls it only in blocks that are seen in part.
         """
         B, H = _size("B", B), _size("H", H)
         queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
@@ -91,7 +91,7 @@ class BlockMask:
         """The numbers of blocks of queries and of keys."""
         return -(-self.queries // self.block[0]), -(-self.keys // self.block[1])
 
-    def fit(self, B: int, H: int, queries: int, keys: int) -> None:
+    def check_fits(self, B: int, H: int, queries: int, keys: int) -> None:
         """InputError unless the mask fits arrays of this shape."""
         if self.states_BHTS.shape[2:] != self._blocks():
             raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
@@ -105,8 +105,8 @@ class BlockMask:
 
 def _block(block: Any) -> tuple[int, int]:
     sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
-    if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_BLOCK for side in sides):
-        raise InputError(f"block: expected (queries, keys) from 1 to {MAX_BLOCK}, got {described(block)}")
+    if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_SIDE for side in sides):
+        raise InputError(f"block: expected (queries, keys) from 1 to {MAX_SIDE}, got {described(block)}")
     return int(sides[0]), int(sides[1])
 
 

@@ -1,4 +1,4 @@
-"""TextClassifier: texts in, labels with their probabilities out; and the numbers that a head gives texts and pairs."""
+"""TextClassifier: texts in, labels with their probabilities out; and the base of models with a head."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from fastattn.system.progress import Progress
 
 
 class HeadedModel(EncoderBase):
-    """An encoder whose head gives each text or pair numbers, one for each label: numbers_BF of a plan."""
+    """An encoder whose head gives each text or pair one number for each label; plans return them as numbers_BF."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = super()._check(checkpoint)
@@ -25,7 +25,7 @@ class HeadedModel(EncoderBase):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self._typed = self._text.token_types and self._spec.token_types > 1
+        self._has_types = self._text.token_types and self._spec.token_types > 1
 
     def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
         ids_B = self._tokenizer.encode(texts, self._loaded.threads)
@@ -33,11 +33,11 @@ class HeadedModel(EncoderBase):
 
     def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
         ids_B, types_B = self._tokenizer.encode_pairs(pairs, self._loaded.threads)
-        return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
+        return (yield from self._plan(ids_B, types_B if self._has_types else None, progress, "pairs"))
 
     @explains_options(TEXTS)
     def count_pair_tokens(self, pairs: Iterable[Sequence[str]] | Sequence[str]) -> list[int]:
-        """How many ids each pair has, special ones and a prompt's included; more than ``max_length`` are cut."""
+        """How many ids each pair has, special ones and a prompt's included; encoding cuts them to ``max_length``."""
         return self._pair_lengths(checked_pairs(pairs)[0])
 
     def _pair_lengths(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
@@ -46,19 +46,19 @@ class HeadedModel(EncoderBase):
     def _plan(
         self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, noun: str
     ) -> Plan:
-        def make_for(numbers: list[int]) -> Make:
+        def make_for(indices: list[int]) -> Make:
             if self._head.spec.padding < 0:
                 return self._head
-            return partial(self._head_before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
+            return partial(self._head_before_padding, [_length(ids_B[b], self._head.spec.padding) for b in indices])
 
         width, threads = self._head.spec.outputs, self._loaded.threads
         return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, noun=noun))
 
     def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The head's numbers from the first ``lengths_B`` rows of each sentence, which may attend to the padding."""
+        """The head's numbers from each sentence's first ``lengths_B`` rows, whose attention may see the padding."""
         rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
-        kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
-        return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
+        rows_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
+        return self._head(rows_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
 
 
 class TextClassifier(HeadedModel):
@@ -80,11 +80,11 @@ class TextClassifier(HeadedModel):
         top_k: int | None = None,
         show_progress_bar: bool | None = None,
     ) -> list[Any]:
-        """Each text's labels, most probable first: {"label": str, "score": float} of each; one such list for a str.
+        """Each text's labels, most probable first, as {"label": str, "score": float}; for a str, its list alone.
 
         The two texts of a pair, such as a premise and a hypothesis, are read together.
-        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; that of a single
-        label is the sigmoid of its number.
+        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself. A single label's
+        probability is the sigmoid of its number.
         top_k  how many labels; None: all
         Raises InputError for other values.
         """
@@ -100,22 +100,22 @@ class TextClassifier(HeadedModel):
             return self._results(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
     def _results(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
-        likely_BF = activated(self._text.probabilities, numbers_BF)
-        order_BF = np.argsort(-likely_BF, axis=1, kind="stable")[:, :top_k]
+        probabilities_BF = activated(self._text.probabilities, numbers_BF)
+        order_BF = np.argsort(-probabilities_BF, axis=1, kind="stable")[:, :top_k]
         return [
-            [{"label": self.labels[f], "score": float(likely_F[f])} for f in order_F]
-            for likely_F, order_F in zip(likely_BF, order_BF)
+            [{"label": self.labels[f], "score": float(probabilities_F[f])} for f in order_F]
+            for probabilities_F, order_F in zip(probabilities_BF, order_BF)
         ]
 
 
-def _unpadded(ids: np.ndarray, padding: int) -> int:
-    """How many ids there are up to the last that is no padding; 1 where all are padding."""
+def _length(ids: np.ndarray, padding: int) -> int:
+    """The number of ids up to the last one that is no padding; 1 where all ids are padding."""
     places = np.flatnonzero(ids != padding)
     return int(places[-1]) + 1 if len(places) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
-    """The activation of the numbers, float32: ``name`` is from text_spec.PROBABILITIES or SCORES.
+    """The numbers after an activation, as float32; its ``name`` is one of text_spec.PROBABILITIES or SCORES.
 
     It is computed in float64, so that a number's bits do not depend on its place in the array.
     """

@@ -41,7 +41,7 @@ class EncodingProcesses:
                 if progress is not None:
                     progress.show(f"{count:,} of {len(texts):,} texts")
 
-            return replace(_chunk([texts[b] for b in numbers], options), done=show)
+            return replace(_chunk([texts[b] for b in numbers], options), on_done=show)
 
         vectors_B = yield from plan_chunks([len(text) for text in texts], self._pool.count, make_chunk)
         vectors_BE = np.array(vectors_B, np.float32).reshape(len(texts), options.width)

@@ -25,7 +25,7 @@ from fastattn.errors import (
 from fastattn.generation.calls import Generation, GenerationCall
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import remarks
-from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
+from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognize_prompt
 from fastattn.scheduling.request import Plan
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
@@ -37,7 +37,7 @@ from fastattn.weights.containers.json_file import read_optional
 from fastattn.weights.folder import Directory
 
 LONGEST_PART = 1024  # tokens of a paragraph that is translated whole; its answer has at most twice as many
-_BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # between paragraphs
+_BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # what separates paragraphs
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class MarkedTranslation:
 
     text        the best translation: the model's own words, but for spaces around paragraphs
     hypotheses  the texts by rank, best first
-    scores      of each: the sum of its parts' ``Generation.score``
+    scores      a hypothesis' score: the sum of its parts' ``Generation.score``
     remarks     why the text may be no translation: names from ``generation.judging.REMARKS``; (): no remarks
     parts       the answer for each paragraph
     """
@@ -59,7 +59,7 @@ class MarkedTranslation:
 
 
 class _Document(NamedTuple):
-    """A text: the parts to translate, their prompts, and the blanks around them: one gap more than parts."""
+    """A text: the parts to translate, their prompts, and the whitespace before, between and after the parts."""
 
     parts: list[str]
     prompts: list[np.ndarray]
@@ -76,20 +76,20 @@ class _Call(NamedTuple):
 
 
 class LanguageModelTranslator:
-    """Translates text with a language model that was trained to: Hy-MT, TranslateGemma, MiLMMT, Tower, EuroLLM, ALMA.
+    """Translates text with a language model trained for it: Hy-MT, TranslateGemma, MiLMMT, Tower, EuroLLM, ALMA.
 
     model        a path or name as ``Generator`` takes it, or a Generator, which may serve several pairs of languages
     source_lang, target_lang   codes (en, eng_Latn) or English names
-    prompt       a name from ``generation.translating.PROMPTS``; None: by the model's names and its chat template
+    prompt       a name from ``generation.translating.PROMPTS``; None: found by the model's names and its chat template
     precision, threads, device, cache_precision   of the Generator that is made for a path or name
 
     Prompts are those of the model's training. A paragraph is translated whole, unless it has more than 1,024 tokens or
-    no room in the context; then it is cut at sentences. An answer that is no translation stays as it is:
-    ``MarkedTranslation.remarks`` says what speaks against it. Raises CheckpointError as Generator does, InputError for
+    no room in the context; then it is cut at sentences. An answer that is no translation is returned all the same:
+    ``MarkedTranslation.remarks`` says why it may be none. Raises CheckpointError as Generator does, InputError for
     an unknown language or an unknown prompt.
     """
 
-    returns_attention = False  # with a translation, as a Translator's do
+    returns_attention = False  # translations have no attention weights, unlike a Translator's
 
     @explains_options(MODEL)
     def __init__(
@@ -114,14 +114,14 @@ class LanguageModelTranslator:
             self.generator = Generator(model, precision, threads, device=device, cache_precision=cache_precision)
             names = _names(model)
         self._chat_template = self.generator._conversations.source
-        self.prompt = prompt or recognised(names, self._chat_template)
+        self.prompt = prompt or recognize_prompt(names, self._chat_template)
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
         """The translation of a text, or a list of several texts' translations: str, or MarkedTranslation with details.
 
-        terms    {term: translation}, where the model was trained with terms; context: the text before these texts
-        options  of ``Generator.generate``, for the answer to each paragraph; max_new_tokens is twice the longest part's
-                 tokens by default
+        terms    {term: translation}, for a model that was trained with terms; context: the text before these texts
+        options  of ``Generator.generate``, for the answer to each paragraph; max_new_tokens is by default twice the
+                 most tokens that a part may have
         Raises InputError for invalid options, SearchTimeout.
         """
         scheduler, make_plan = self._planned(texts, details, options)
@@ -190,7 +190,7 @@ class LanguageModelTranslator:
         return self.generator._service.scheduler(call.generation.decoding), make_plan
 
     def _ids(self, prompt: TranslationPrompt, text: str) -> np.ndarray:
-        """The ids of the prompt for a text."""
+        """The ids of a text's prompt."""
         rendered = prompt.render(text, self._chat_template)
         if isinstance(rendered, str):
             return self.generator._tokenizer.encode([rendered], True)[0]
@@ -212,7 +212,7 @@ class LanguageModelTranslator:
         return _Document(parts, prompts, gaps)
 
     def _read_one(self, call: _Call, number: int, text: Any) -> tuple[int, _Document]:
-        """(tokens, document)."""
+        """(1 + the number of prompt tokens, the document)."""
         document = self._read(text, call)
         return 1 + sum(map(len, document.prompts)), document
 
@@ -225,15 +225,15 @@ class LanguageModelTranslator:
             if not isinstance(document, _Document):
                 results.append(document)
                 continue
-            of_parts: list[Any] = list(islice(answers, len(document.parts)))
-            failed = next((answer for answer in of_parts if isinstance(answer, FastattnError)), None)
-            results.append(failed or self._joined(document, of_parts, call))
+            part_answers: list[Any] = list(islice(answers, len(document.parts)))
+            error = next((answer for answer in part_answers if isinstance(answer, FastattnError)), None)
+            results.append(error or self._joined(document, part_answers, call))
         return results
 
     def _joined(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
         by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
         hypotheses = [
-            document.gaps[0] + "".join(answer.text.strip() + after for answer, after in zip(ranked, document.gaps[1:]))
+            document.gaps[0] + "".join(answer.text.strip() + gap for answer, gap in zip(ranked, document.gaps[1:]))
             for ranked in by_rank
         ]
         if not call.details:
@@ -265,4 +265,4 @@ def _names(model: str | os.PathLike[str]) -> list[str]:
     if folder.is_dir():
         config = read_optional(Directory(folder), "config.json")
         names += [str(config.values.get(name, "")) for name in ("_name_or_path", "model_type")]
-    return [*names, *folder.parts[-3:-1]]  # the hub's folders are in one with the model's name
+    return [*names, *folder.parts[-3:-1]]  # the hub's cache has the model's name two folders up

@@ -103,7 +103,7 @@ PROMPTS = {
 }
 
 
-def recognised(names: Sequence[str], chat_template: str) -> str:
+def recognize_prompt(names: Sequence[str], chat_template: str) -> str:
     """The prompt for a checkpoint, by its names and its chat template; InputError that lists all, if none fits."""
     for name, prompt in PROMPTS.items():
         if prompt.structured and prompt.structured in chat_template:

@@ -1,7 +1,7 @@
 """A pool of worker processes, and the scheduler that gives them the work of all callers.
 
-Its jobs are chunks of plain data, such as a few texts. A worker slot is a process with a few chunks in progress, so
-that it never waits for the next one; other chunks stay in the queue, where callers take turns.
+The scheduler's jobs are chunks of plain data, such as a few texts. A worker slot is a process with a few chunks in
+progress, so that it never waits for the next one; other chunks stay in the queue, where callers take turns.
 """
 
 import os
@@ -21,15 +21,15 @@ from fastattn.scheduling.request import Plan, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
 
-# In progress in a process: it computes one chunk while the next waits. Small chunks of many callers share its steps.
+# Limits of a process: chunks, of which one waits while one is computed; or more, small ones that share steps, by texts.
 CHUNKS, TEXTS = 2, 64
-_NEWS = ["news"]  # among the answers: there are new tickets, or tickets that are over
-# Texts of a chunk, where there are enough: a process has rows for whole products, and none waits at the end.
-FEWEST, MOST = 16, 256
-CHUNKS_EACH = 4
-# Characters that a stream reads ahead: few at first, so that the first results come soon; at last for each process.
+_NEWS = ["news"]  # among the answers, says that tickets have come or are over
+# Texts of a chunk: enough rows for efficient products, few enough that all processes end at about the same time.
+FEWEST_TEXTS, MOST_TEXTS = 16, 256
+CHUNKS_PER_PROCESS = 4
+# Characters that a stream reads ahead: few at first, for early results; at last so many a process.
 FIRST_AHEAD, LAST_AHEAD = 4096, 32768
-SHORTEST = 32  # the least length that a text counts as: a stream of empty texts would be read without end
+LEAST_LENGTH = 32  # a shorter text counts as this long; else a stream of empty texts would be read without end
 
 _starting = threading.Lock()
 
@@ -38,20 +38,20 @@ _starting = threading.Lock()
 class Chunk:
     """Work for one process.
 
-    what      the kind of request: a key of what the module of the pool serves
+    kind      of request: a name that the module in the worker process serves
     content   arguments of the request
     texts     number of texts or pairs
-    length    of all texts, in any unit: longer chunks come first
-    done      called when the chunk is done
+    length    of all texts together, in any unit: longer chunks come first
+    on_done   called when the chunk is done
     """
 
-    what: str
+    kind: str
     content: list[Any]
     texts: int
     length: int
-    done: Callable[[], None] | None = None
+    on_done: Callable[[], None] | None = None
 
-    weight = 1  # as a Scheduler knows it
+    weight = 1  # the work that the Scheduler counts for this job
 
 
 class ProcessPool:
@@ -59,7 +59,7 @@ class ProcessPool:
 
     count      number of processes
     arguments  the first message of each: see ``child.main``
-    They end when this object is closed or deleted, and with this program.
+    The processes end when this object is closed or deleted, or when this program ends.
     """
 
     def __init__(self, count: int, arguments: list[Any]):
@@ -88,7 +88,7 @@ class ProcessPool:
             raise FastattnError("the worker processes are closed")
 
     def close(self) -> None:
-        """End the processes, and start no more. They have ended when it returns."""
+        """End the processes, wait until they have ended, and start no more."""
         with _starting:
             self._end.detach()
         _end(self._processes)
@@ -138,7 +138,7 @@ class _Dispatcher:
         """Take the slot's process, or a new one if it has ended."""
         self._process = self._pool.process(self._slot.key[1])
         self._process.cancel_all(self._slot.key)
-        self._answers = Answers()  # the process before may have put ENDED several times
+        self._answers = Answers()  # the old queue may hold several ENDED of the process before
         self._answers.put(_NEWS)  # tickets may have come meanwhile
 
     def advance(self) -> bool:
@@ -146,7 +146,7 @@ class _Dispatcher:
             self._take_process()
         for ticket in self._slot.take(self._room()):
             job, caller = ticket.job, hash(ticket.request.caller)
-            number = self._process.request(self._slot.key, self._answers, job.what, job.content, caller)
+            number = self._process.request(self._slot.key, self._answers, job.kind, job.content, caller)
             self._sent[number] = ticket
         if not self._sent:
             return False
@@ -162,8 +162,8 @@ class _Dispatcher:
                 if kind == "failed":
                     self._fail(ticket, content)
                 else:
-                    if ticket.job.done is not None:
-                        ticket.job.done()
+                    if ticket.job.on_done is not None:
+                        ticket.job.on_done()
                     self._slot.finish(ticket, content)
         return True
 
@@ -187,16 +187,16 @@ class _Dispatcher:
             self._slot.release(self._sent.pop(number))
 
     def _lose(self) -> None:
-        error, has_begun = self._process.fail(), self._process.has_loaded
+        error, has_loaded = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:
-            if has_begun and ticket.lost:
+            if has_loaded and ticket.lost:
                 self._fail(ticket, error)
             else:
-                ticket.lost |= has_begun
+                ticket.lost |= has_loaded
                 self._slot.put_back(ticket)
         self._pool.check_open()
-        if not has_begun:
+        if not has_loaded:
             raise error
 
     def _fail(self, ticket: Ticket, error: FastattnError) -> None:
@@ -205,12 +205,12 @@ class _Dispatcher:
 
 
 def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
-    """The numbers of the texts of each chunk; all chunks get long and short texts, and take about the same time."""
+    """For each chunk, the indices of its texts; all chunks get long and short texts, and take about the same time."""
     count = len(lengths)
     if not count:
         return []
-    chunks = min(CHUNKS_EACH * processes, -(-count // FEWEST))
-    chunks = max(chunks, min(processes, count), -(-count // MOST))
+    chunks = min(CHUNKS_PER_PROCESS * processes, -(-count // FEWEST_TEXTS))
+    chunks = max(chunks, min(processes, count), -(-count // MOST_TEXTS))
     longest_first = sorted(range(count), key=lambda number: -lengths[number])
     return [longest_first[chunk::chunks] for chunk in range(chunks)]
 
@@ -218,7 +218,7 @@ def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
 def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
     """A plan whose result is the list of the texts' results.
 
-    make_chunk  numbers of texts -> the chunk that computes them in this order
+    make_chunk  indices of texts -> the chunk that computes these texts in this order
     """
     chunks = chunk_numbers(lengths, processes)
     results: list[Any] = [None] * len(lengths)
@@ -238,18 +238,18 @@ def stream(
     Closing the iterator cancels the items in progress.
     """
     in_progress: deque[tuple[Future, int]] = deque()
-    ahead, most, failure = 0, FIRST_AHEAD, None
+    ahead, most_ahead, failure = 0, FIRST_AHEAD, None
     try:
         while True:
-            while failure is None and ahead < most:
-                enough = max(1, most // (2 * processes))
-                items, length, failure = read_ahead(source, enough, MOST, SHORTEST)
+            while failure is None and ahead < most_ahead:
+                enough = max(1, most_ahead // (2 * processes))
+                items, length, failure = read_ahead(source, enough, MOST_TEXTS, LEAST_LENGTH)
                 in_progress.append((scheduler.start(partial(_plan, items, make_chunk)), length))
                 ahead += length
             if not in_progress:
                 break
             yield from in_progress[0][0].result()
-            ahead, most = ahead - in_progress.popleft()[1], min(2 * most, LAST_AHEAD * processes)
+            ahead, most_ahead = ahead - in_progress.popleft()[1], min(2 * most_ahead, LAST_AHEAD * processes)
     finally:
         for future, _ in in_progress:
             future.cancel()

@@ -1,7 +1,7 @@
 """Kernels as operations call them: by name, so that no compiler is imported before it is needed.
 
 A kernel has a variant for each ``signature_of`` its arguments. The machine code of a variant comes from the code cache,
-or Numba, which is imported then, compiles it. Either way ``machine_code`` loads and calls it.
+or from Numba, which is imported only then. Either way ``machine_code`` loads the code.
 """
 
 import atexit
@@ -38,12 +38,12 @@ from fastattn.runtime.threads import Pool, current_threads, setting, thread_limi
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.records import lazy
 
-CLAIMED_FOR = 60.0  # seconds
+CLAIMED_FOR = 60.0  # seconds to wait for another process that compiles a variant
 _KERNELS = "fastattn.kernels."
 
 
 class UnknownNumba(Exception):
-    """fastattn does not know this version of Numba, which then compiles and runs kernels by itself."""
+    """fastattn does not know this version of Numba; kernels run through Numba's public interface instead."""
 
 
 class CompiledKernel(NamedTuple):
@@ -88,7 +88,7 @@ class _Compiled:
         with lock_of_variant(self.__module__, self.__name__, key):
             compiled = self.variants.get(key) or retry_under_lock(linking, lambda: self._load(key, classes))
             compiled = compiled or self._make(key, classes)
-        with linking:  # another variant's thread may be here
+        with linking:  # another thread may add another variant
             self.wrappers = [variant.wrapper for variant in self.variants.values()]
         return compiled
 
@@ -107,16 +107,16 @@ class _Compiled:
         return compiled
 
     def _make(self, key: str, classes: list[type]) -> CompiledKernel:
-        """Compile the variant, or wait at most CLAIMED_FOR for another process that compiles it."""
+        """Compile the variant, or load what another process compiles within CLAIMED_FOR."""
         if self._is_cached:
             check_sources()
-        end = time.monotonic() + CLAIMED_FOR
+        deadline = time.monotonic() + CLAIMED_FOR
 
         def make() -> Any:
             if self._is_cached:
                 start_second_process()
             with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
-                if not is_ours and time.monotonic() < end:
+                if not is_ours and time.monotonic() < deadline:
                     return RETRY
                 return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
@@ -141,14 +141,14 @@ class _Compiled:
 
     @property
     def _is_cached(self) -> bool:
-        """Whether the function is of this package, after whose sources the cache's folder is named."""
+        """Whether the function is of this package: the code cache depends on its sources alone."""
         return self.__module__.startswith("fastattn.")
 
 
 class Kernel(_Compiled):
     """A compiled loop over tasks, which a call shares among the caller's threads. See ``jit.kernel``.
 
-    Code before the loop runs once a part: it writes nothing, and a task's scratch memory is made inside the loop.
+    Code before the loop runs once for each part of the tasks: it writes nothing. Scratch memory lies inside the loop.
     """
 
     def __call__(self, *arguments: Any) -> None:
@@ -160,12 +160,12 @@ class Kernel(_Compiled):
             return
         pool, threads = _pool, current_threads()
         for wrapper in self.wrappers:
-            lacking = wrapper(pool.address, threads, *arguments)
-            if lacking > 0:
-                lacking = wrapper(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
-            if lacking == 0:
+            missing = wrapper(pool.address, threads, *arguments)
+            if missing > 0:
+                missing = wrapper(pool.address, 1 + pool.ensure(missing, _launch.address()), *arguments)
+            if missing == 0:
                 return
-        self.compile(*arguments)  # reached also where another thread has changed an argument meanwhile
+        self.compile(*arguments)  # also if another thread changed an argument during the calls above
         self(*arguments)
 
     def compile(self, *arguments: Any) -> None:
@@ -177,7 +177,7 @@ class Kernel(_Compiled):
         key = signature_of(arguments, classes)
         if key in self.variants and self.variants[key].wrapper(0, 0, *arguments) == MISMATCH:
             raise TypeError(f"{self.label} does not take these values of {key}")
-        with contextlib.suppress(UnknownNumba):  # then the next call is Numba's
+        with contextlib.suppress(UnknownNumba):  # then the next call goes through Numba
             self._variant(key, classes)
 
     def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
@@ -198,9 +198,9 @@ class Kernel(_Compiled):
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Compile the variant of this key into the code cache; the classes that the key names are named tuples."""
-        named = re.findall(r"([\w.]+):(\w+)\(", key)
-        self._variant(key, [getattr(importlib.import_module(module), name) for module, name in named])
+        """Compile the variant of this key into the code cache; the key names the classes of its named tuples."""
+        classes_of_key = re.findall(r"([\w.]+):(\w+)\(", key)
+        self._variant(key, [getattr(importlib.import_module(module), name) for module, name in classes_of_key])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function
@@ -229,7 +229,7 @@ class Kernel(_Compiled):
 
 
 class CompiledFunction(_Compiled):
-    """A compiled function of ``count`` int64, at least two, whose result is an int64 other than MISMATCH."""
+    """A compiled function that takes ``count`` int64, two or more, and returns an int64 other than MISMATCH."""
 
     def __init__(self, module: str, name: str, count: int):
         super().__init__(module, name)
@@ -246,7 +246,7 @@ class CompiledFunction(_Compiled):
         return self._compiled().addresses["plain"]
 
     def _compiled(self) -> CompiledKernel:
-        """The compiled function; once there is one, no call waits for a thread that compiles something else."""
+        """The compiled function; once it is compiled, no call waits for a thread that compiles something else."""
         key = str(self.count)
         return self.variants.get(key) or self._variant(key, [])
 
@@ -275,7 +275,7 @@ VARIANTS = (
 def compile_variants() -> None:
     """Compile all VARIANTS that are neither cached nor claimed, in the process that ``start_second_process`` starts.
 
-    It ends at once with the first process, or at Ctrl-C.
+    The second process ends at once when the first one ends, or at Ctrl-C.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -306,7 +306,7 @@ def kernel_of(function: Callable) -> Kernel:
 
 
 def pool_and_threads() -> tuple[int, int]:
-    """(the address of the pool, how many threads a kernel that is called here has), with helpers that run now."""
+    """(the address of the pool, the number of threads of a kernel called here), once its helpers run."""
     pool, threads = _pool, current_threads()
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 

@@ -22,7 +22,7 @@ from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
 
-# Statuses of errors that any route may answer with.
+# HTTP status -> what it means; any route may answer with these.
 STATUSES = {
     400: "what is wrong with the request",
     403: "no key, or one that is not known",
@@ -44,22 +44,22 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.models.load_all(keep_going=settings.processes > 1)
-        tidying = asyncio.create_task(service.models.put_away_idle())
+        idle_task = asyncio.create_task(service.models.put_away_idle())
         yield
-        tidying.cancel()
+        idle_task.cancel()
         with suppress(asyncio.CancelledError):
-            await tidying
+            await idle_task
         service.models.put_away(older_than=0.0)
 
-    described: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
-    without: dict[str, Any] = {"docs_url": None, "redoc_url": None}
-    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=described, **without)
+    responses: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
+    no_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=responses, **no_pages)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
-    for kind in (FastattnError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _explain)
+    for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(error_class, _explain)
     paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
     def known_path(scope: MutableMapping[str, Any]) -> str:
@@ -69,8 +69,8 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     gate = Gate(app, settings, error_body, known_path)
     if not settings.origins:
         return gate
-    any_of, exposed = ["*"], ["Retry-After", "X-Request-ID"]
-    return CORSMiddleware(gate, settings.origins, any_of, any_of, expose_headers=exposed, max_age=600)
+    anything, exposed = ["*"], ["Retry-After", "X-Request-ID"]
+    return CORSMiddleware(gate, settings.origins, anything, anything, expose_headers=exposed, max_age=600)
 
 
 def _explain(request: Request, error: Exception) -> Response:
@@ -94,7 +94,7 @@ def _describe(problem: Any) -> str:
 
 
 async def _metrics() -> Response:
-    """Metrics in Prometheus' form, of all worker processes."""
+    """The metrics of all worker processes, in Prometheus' text format."""
     registry = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()

@@ -14,7 +14,7 @@ from fastattn.system.records import dataclass
 class _Matrix:
     """Attributes that the classes below share with arrays."""
 
-    dtype = np.dtype(np.float32)  # of the matrix that it represents
+    dtype = np.dtype(np.float32)  # of the matrix that a tensor represents
     ndim = 2
 
     @property
@@ -30,8 +30,8 @@ class QuantizedTensor(_Matrix):
 
     input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
                      row. Not for embeddings
-    input_factors_D  float32 [D]: inputs are multiplied by it before they are rounded to int8 and multiplied by
-                     values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for embeddings
+    input_factors_D  float32 [D]: inputs are multiplied by it, then rounded to int8, for the product with values_FD and
+                     multipliers_F; None: ones. Not with an input scale, nor for embeddings
     """
 
     values_FD: np.ndarray  # int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
@@ -60,14 +60,14 @@ class QuantizedTensor(_Matrix):
 
     def float32(self) -> np.ndarray:
         """The dequantized matrix, a new array each time."""
-        # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
+        # NumPy converts block by block in its own buffer: it makes no float copy of the whole values_FD.
         weight_FD = np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
         if self.input_factors_D is not None:
             weight_FD *= self.input_factors_D
         return weight_FD
 
 
-# Layers that an embedding may be tied to: int8 in models of 4 bits, else in the model's precision.
+# Layers that may share an embedding's matrix. In a model of 4 bits they are int8, else in the model's precision.
 PROJECTIONS = ("decoder.projection", "head.output")
 GROUP_INPUTS = 32  # inputs that share a scale and a minimum in 4 bits
 
@@ -81,7 +81,7 @@ class Int4Tensor(_Matrix):
 
     values_FE  uint8 [F, D / 2], C-contiguous; byte 16 g + i holds the inputs 32 g + i in its low and 32 g + 16 + i in
                its high bits
-    scales_FG, minima_FG  float16 [F, D / 32], or float32 within its range: see ``half``
+    scales_FG, minima_FG  float16 [F, D / 32], or float32 within float16's range: see ``half``
     """
 
     values_FE: np.ndarray
@@ -116,16 +116,16 @@ class Int4Tensor(_Matrix):
 class UnreadTensor(_Matrix):
     """A weight matrix in a file, read on demand, whole or by rows.
 
-    form  of what ``read`` returns: "float32"; "int8", a QuantizedTensor; "int4", an Int4Tensor; "blocks": float32 that
-          the file has in blocks of 5 to 8 bits a number, or in parts of different bits: int8 models run it in int8
-          with a scale for each row, int4 models with a scale for each group of 32 inputs
+    form  what ``read`` returns: "float32", an array; "int8", a QuantizedTensor; "int4", an Int4Tensor; "blocks", a
+          float32 array, whose numbers the file stores in blocks of 5 to 8 bits or in parts of different bits: int8
+          models round them with a scale for each row, int4 models with a scale for each group of 32 inputs
     """
 
     shape: tuple[int, ...]  # [F, D]
     read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
     form: str = "float32"
-    forget: Callable[[int, int], None] = lambda first, last: None  # lets these rows' pages of the file leave memory
-    by_rows: bool = True  # whether reading some rows does not read all
+    forget: Callable[[int, int], None] = lambda first, last: None  # frees the memory of these rows' pages of the file
+    by_rows: bool = True  # whether some rows can be read without all others
 
     def whole(self) -> Any:
         return self.read(0, self.shape[0])
@@ -137,31 +137,31 @@ class UnreadTensor(_Matrix):
         return take(self.whole(), rows_F)
 
     def parts(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """Ranges of rows to read one after the other; lengths but the last are multiples of ``multiple``."""
+        """Ranges of rows to read one after the other; all lengths but the last are multiples of ``multiple``."""
         F = self.shape[0]
-        step = max(1, AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
+        step = max(1, NUMBERS_AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
 
     def rows(self) -> Iterator[Any]:
-        """The contents of ``parts``, each forgotten when the next is read."""
+        """The rows of each of ``parts``; asking for the next part frees the file's pages of the one before."""
         for first, last in self.parts():
             yield self.read(first, last)
             self.forget(first, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The cache of a loaded model has packed weights, and does not need these numbers."""
-        return UnreadTensor, (self.shape, LetGo(), self.form)
+        """The tensor without its numbers: the cache of a loaded model stores packed weights instead."""
+        return UnreadTensor, (self.shape, NoRows(), self.form)
 
 
 @dataclass(frozen=True)
-class LetGo:
+class NoRows:
     """Stands for an UnreadTensor's ``read`` in the cache, which stores only dataclasses."""
 
     def __call__(self, first: int, last: int) -> np.ndarray:
-        raise AssertionError("a kept model's weights are packed")
+        raise AssertionError("a cached model has packed weights only")
 
 
-AT_ONCE = 1 << 20  # numbers that are read at a time: 4 MB of float32 lie between the file and the result
+NUMBERS_AT_ONCE = 1 << 20  # numbers that are read at a time: 4 MB of float32 lie between the file and the result
 
 
 def unread(tensor: "Tensor") -> UnreadTensor:
@@ -183,7 +183,7 @@ def form_of(tensor: "Tensor") -> str:
 
 
 def rows_of(tensor: Any, first: int, last: int) -> Any:
-    """Adjacent rows of a matrix in memory, views."""
+    """Views of adjacent rows of a matrix in memory."""
     if isinstance(tensor, QuantizedTensor):
         return replace(tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last])
     if isinstance(tensor, Int4Tensor):
@@ -193,7 +193,7 @@ def rows_of(tensor: Any, first: int, last: int) -> Any:
 
 
 def in_memory(tensor: "Tensor") -> "Tensor":
-    """The tensor, read into memory; one of the form "blocks" stays unread."""
+    """The tensor, read into memory unless its form is "blocks"."""
     return tensor.whole() if isinstance(tensor, UnreadTensor) and tensor.form != "blocks" else tensor
 
 
@@ -208,7 +208,7 @@ def as_float32(tensor: Tensor) -> np.ndarray:
 
 
 def equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two matrices represent the same numbers; reading stops at the first rows that differ."""
+    """Whether two matrices represent the same numbers; it stops reading at the first rows that differ."""
     if first.shape != second.shape:
         return False
     pair = unread(first), unread(second)
@@ -223,7 +223,7 @@ def equal(first: Tensor, second: Tensor) -> bool:
 
 
 def take(tensor: Any, rows_F: np.ndarray) -> Any:
-    """The rows of a tensor, or the numbers of a vector; -1: zeros."""
+    """The rows of a matrix, or numbers of a vector, at these indices; zeros at the index -1."""
     if not isinstance(tensor, np.ndarray):
         return tensor.take(rows_F)
     rows = tensor[rows_F]
@@ -232,13 +232,13 @@ def take(tensor: Any, rows_F: np.ndarray) -> Any:
 
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without their input scales; tied ones stay tied."""
-    plain = {id(tensor): _without_input_scale(tensor) for tensor in tensors.values()}
-    return {name: plain[id(tensor)] for name, tensor in tensors.items()}
+    """The tensors without their input scales; names that share a tensor still share one."""
+    converted = {id(tensor): _without_input_scale(tensor) for tensor in tensors.values()}
+    return {name: converted[id(tensor)] for name, tensor in tensors.items()}
 
 
 def _without_input_scale(tensor: Tensor) -> Tensor:
     if isinstance(tensor, UnreadTensor) and tensor.form == "int8":
         return replace(tensor, read=lambda first, last: _without_input_scale(tensor.read(first, last)))
-    scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
-    return replace(tensor, input_scale=None) if scaled else tensor  # type: ignore[type-var]
+    has_scale = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
+    return replace(tensor, input_scale=None) if has_scale else tensor  # type: ignore[type-var]

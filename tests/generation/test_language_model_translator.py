@@ -9,7 +9,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import REMARKS, remarks
 from fastattn.generation.language_model_translator import LanguageModelTranslator, MarkedTranslation
-from fastattn.generation.translating import TranslationPrompt, recognised
+from fastattn.generation.translating import TranslationPrompt, recognize_prompt
 from fastattn.text.languages import language
 from tests.generation.language_models import checkpoint
 from tests.messages import refused
@@ -197,13 +197,13 @@ def test_checkpoints_are_known_by_their_names():
         (["TowerInstruct-7B-v0.2"], "tower"),
         (["EuroLLM-9B-Instruct"], "eurollm"),
     ]:
-        assert recognised(names, "") == prompt
+        assert recognize_prompt(names, "") == prompt
 
 
 def test_a_template_with_languages_is_translategemmas():
-    assert recognised(["model"], "{% if content['source_lang_code'] %}") == "translategemma"
+    assert recognize_prompt(["model"], "{% if content['source_lang_code'] %}") == "translategemma"
     with refused(InputError, "hy-mt2"):
-        recognised(["llama", "malmal"], "{{ messages }}")
+        recognize_prompt(["llama", "malmal"], "{{ messages }}")
 
 
 SOURCE = "The committee will meet again on Monday to vote on the budget."

@@ -29,7 +29,7 @@ ROWS = 3000  # of 64 numbers, more than are read at once
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized, "AT_ONCE", 64 * 100)
+    monkeypatch.setattr(quantized, "NUMBERS_AT_ONCE", 64 * 100)
 
 
 def model_folder(path: Path) -> Path:

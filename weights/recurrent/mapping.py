@@ -1,11 +1,11 @@
-"""Mapping files, in TOML: what stacks a checkpoint has, the arrays of each of their tensors, how text becomes ids.
+"""Mapping files, in TOML: a checkpoint's stacks, which arrays make each tensor, how text becomes ids.
 
 ::
 
-    like = "pytorch-attention"          # a mapping of ``mappings/``; the entries of this file replace its
+    like = "pytorch-attention"          # a mapping of ``mappings/``, whose entries this file's replace
     format = "my networks"              # what `fastattn inspect` says
     unused = ["decoder.loss.weight"]    # arrays that no tensor is made of
-    [files]                             # what the names of its arrays begin with -> a pattern of the file's name
+    [files]                             # prefix that a file's arrays get -> a pattern of the file's name
     "encoder." = "encoder.*"
     [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; its sizes are those of the arrays
     cell = "gru"
@@ -16,8 +16,8 @@
     "STACK.embedding.weight" = "STACK.embedding.weight"
     [pictures]                          # in place of an encoder's table: it is a residual network, whose arrays have
                                         # timm's names behind "encoder."; side, mean and std of an image
-    [text]                              # none: a model of rows of numbers, that points. Fields of
-                                        # ``spec.text_spec.TranslationText``, and its vocabularies' places:
+    [text]                              # without it, a model of rows of numbers, that points. Fields of
+                                        # ``spec.text_spec.TranslationText``, and where vocabularies are:
     source = {lines = "source.txt"}     # a token a line, {json = FILE, key = NAME} {token: id}, or {metadata = NAME}
 """
 
@@ -56,7 +56,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LONGEST = 1 << 16  # bytes of a mapping; those here have a thousand
+MOST_BYTES = 1 << 16  # of a mapping; those of ``mappings/`` have a thousand
 SHIPPED = Path(__file__).parent / "mappings"
 CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
     **dict.fromkeys((".pt", ".pth", ".bin"), pytorch.parse),
@@ -65,7 +65,7 @@ CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
 }
 ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
 BILINEAR = 2  # Pillow's number of the filter
-# Option of a tensor's sources -> whether a value is one, what it should be, the value in TensorSources.
+# Option of a tensor's sources -> (whether a value is valid, what to expect, the value that TensorSources takes).
 OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "transposed": (lambda value: type(value) is bool, "true or false", bool),
     "relu": (lambda value: type(value) is bool, "true or false", bool),
@@ -76,8 +76,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
         tuple,
     ),
 }
-# Fields of a text that are no entries of [text].
-NO_ENTRIES = {
+# Fields of TranslationText that [text] cannot set, with their values.
+FIXED_FIELDS = {
     "source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None,
     "vocabulary_map": None, "tokenizer": None, "codes": None,
 }  # fmt: skip
@@ -90,14 +90,14 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the entries of ``changes``, of their tables entry by entry."""
+    """``base`` with the entries of ``changes``; where both have a table, the two are merged entry by entry."""
     tables = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
     return {**base, **changes, **{name: base[name] | changes[name] for name in tables}}
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    if len(data) > LONGEST:
-        raise CheckpointError(f"{where}: should have at most {LONGEST} bytes, has {len(data)}")
+    if len(data) > MOST_BYTES:
+        raise CheckpointError(f"{where}: should have at most {MOST_BYTES} bytes, has {len(data)}")
     text = decoded(data, where)
     try:
         values = tomllib.loads(text)
@@ -117,32 +117,32 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     """The checkpoint of a folder whose files have these names."""
     files = _files(mapping, folder, names)
     stored: dict[str, Any] = {}
-    for start, file in files.items():
+    for prefix, file in files.items():
         arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
-        stored |= {start + name: array for name, array in arrays.items()}
+        stored |= {prefix + name: array for name, array in arrays.items()}
     where, format_name = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
     if not format_name.isprintable():
         raise mapping.error("format", "printable", format_name)
     spec, tensors = map_arrays(mapping, stored, where)
-    entered = _read_input(mapping, folder, list(files.values()), spec)
+    input_spec = _read_input(mapping, folder, list(files.values()), spec)
     used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
-    return Checkpoint(spec, tensors, entered, stored_precision(stored), format_name, files=used, pictures=pictures)
+    return Checkpoint(spec, tensors, input_spec, stored_precision(stored), format_name, files=used, pictures=pictures)
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
-    """Beginning of arrays' names -> the file. A pattern may fit no file, but not several."""
+    """Prefix of arrays' names -> the file. A pattern may match no file, but not several."""
     files: dict[str, str] = {}
     patterns = mapping.nested("files")
-    for start in patterns.values:
-        pattern = patterns.string(start)
-        fitting = names if pattern and "/" not in pattern else ()
-        matching = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
+    for prefix in patterns.values:
+        pattern = patterns.string(prefix)
+        candidates = names if pattern and "/" not in pattern else ()
+        matching = [name for name in candidates if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
         if len(matching) > 1:
             raise CheckpointError(
                 f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, matching))}; give one"
             )
         if matching:
-            files[start] = matching[0]
+            files[prefix] = matching[0]
     if not files:
         raise CheckpointError(
             f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
@@ -151,7 +151,7 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
 
 
 class _Arrays:
-    """The arrays of the file, found by the table."""
+    """The stored arrays, found by canonical names through the table [tensors]."""
 
     def __init__(self, table: dict[str, TensorSources], stored: Mapping[str, Array]) -> None:
         self.table, self.stored = table, stored
@@ -177,7 +177,7 @@ class _Arrays:
 
 
 def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:
-    """(the architecture, its tensors) of the arrays of a checkpoint."""
+    """(the architecture, its tensors), from the arrays of a checkpoint."""
     unused = mapping.values.get("unused", [])
     if not isinstance(unused, list) or not all(map(is_text, unused)):
         raise mapping.error("unused", "a list of strings", unused)
@@ -185,15 +185,15 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     table = {name: _sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
     arrays = _Arrays(table, stored)
     encoder: Any
-    of_encoder: Sequence[int | str] = ()
+    encoder_layers: Sequence[int | str] = ()
     if mapping.has("pictures"):
         state = ResidualState(stored, where, "encoder.")
         encoder = state.spec((3, *_side(mapping.nested("pictures"))))
         stored = {name: array for name, array in stored.items() if not name.startswith("encoder.")}
     else:
-        encoder, of_encoder = _stack(mapping, "encoder", arrays, {})
+        encoder, encoder_layers = _stack(mapping, "encoder", arrays, {})
     memory = {"memory": encoder.width, "memory_states": encoder.states}
-    decoder, of_decoder = _stack(mapping, "decoder", arrays, memory)
+    decoder, decoder_layers = _stack(mapping, "decoder", arrays, memory)
     try:
         spec = ModelSpec("encoder-decoder", encoder, decoder)  # type: ignore[arg-type]
     except CheckpointError as error:
@@ -202,7 +202,7 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
         shapes = tensor_shapes(spec)
         if isinstance(encoder, ResidualSpec):
             shapes = {name: shape for name, shape in shapes.items() if name.startswith("decoder.")}
-        parts = map_shapes(table, shapes, {"encoder": of_encoder, "decoder": of_decoder})
+        parts = map_shapes(table, shapes, {"encoder": encoder_layers, "decoder": decoder_layers})
     except LookupError as error:
         raise CheckpointError(f"{mapping.where}: tensors: {error.args[0]}") from None
     if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
@@ -300,7 +300,7 @@ def _read_input(
     if not mapping.has("text"):
         return ArrayInput("NE", (0, encoder.embedding_width))
     text = mapping.nested("text")
-    vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # of pictures
+    vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # where pictures are the source
     stacks = {"target": decoder} | ({} if mapping.has("pictures") else {"source": encoder})
     for side, stack in stacks.items():
         vocabularies[f"{side}_vocabulary"] = read_vocabulary(text.nested(side), folder, weights, stack.vocabulary)
@@ -309,9 +309,9 @@ def _read_input(
 
 
 def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], where: str) -> TranslationText:
-    """The text of a mapping's entries; CheckpointError where a vocabulary lacks a special token."""
+    """The TranslationText that a mapping's entries set; CheckpointError where a vocabulary lacks a special token."""
     problems: list[str] = []
-    text = from_plain(TranslationText, values, "text", problems, {**NO_ENTRIES, **vocabularies})
+    text = from_plain(TranslationText, values, "text", problems, {**FIXED_FIELDS, **vocabularies})
     if text is None:
         raise CheckpointError(f"{where}: {'; '.join(problems)}")
     needed = [(text.eos_token, "target"), (text.decoder_start_token, "target")]
@@ -323,7 +323,7 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     return text
 
 
-# Vocabularies, from the places that a mapping may name.
+# Below: vocabularies, from the places that a mapping may name.
 def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
     """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
     kinds = [name for name in READERS if place.has(name)]
@@ -362,7 +362,7 @@ def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[s
 
 
 def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    """Tokens separated by NULs in the metadata of the weights, a .safetensors file."""
+    """Tokens separated by NULs, from the metadata of the first file of weights, a .safetensors file."""
     return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
 
 
