@@ -47,7 +47,7 @@ class InputError(FastattnError, ValueError):
 
 
 class LineError(FastattnError):
-    """Some lines could not be translated or encoded; the rest were."""
+    """Some lines or files could not be translated or encoded; the rest were."""
 
     exit_code = 5
 
@@ -115,7 +115,7 @@ def check_bool(name: str, value: Any) -> bool:
 def check_several(name: str, values: Any, wanted: str = "a str or several") -> Iterable[Any]:
     """``values``; InputError unless it is an iterable of ordered items.
 
-    Not a dict or a table, whose items are names, bytes, whose items are numbers, a set, or a single str.
+    A str, bytes (whose items are numbers), a dict or a table (whose items are names) and a set are refused.
     """
     axes = getattr(values, "ndim", 1)
     hint = next((hint for kinds, hint in _NOT_SEVERAL if isinstance(values, kinds)), "")

@@ -52,7 +52,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """actors  the most at once; ``cores``: cores, and so threads, of each; ``cards``: cards of each"""
+    """The most actors at once; each has so many cores, thus threads, and cards."""
 
     actors: int
     cores: int
@@ -95,7 +95,7 @@ def address_of(address: str | None) -> str:
 
 
 def _check_answers(address: str) -> None:
-    """Raise OSError where no Ray answers at HOST:PORT: Ray itself would wait minutes, then end the process."""
+    """Raise OSError where no Ray answers at HOST:PORT, where Ray would wait minutes; ValueError for a wrong port."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return

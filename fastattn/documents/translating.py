@@ -188,7 +188,7 @@ def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> 
 
 
 def _writable(text: str, translation: str) -> str:
-    """A translation without control characters, lone surrogates and new line ends, which text files cannot have."""
+    """A translation without control characters, lone surrogates, and line ends where its text has none."""
     if translation != text and "\n" not in text:
         translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)

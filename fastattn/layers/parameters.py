@@ -133,10 +133,10 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; the packed weights of a projection that is tied to it, with the same numbers.
+        """An embedding's table; where a projection is tied to it, that projection's packed weights.
 
-        So the table is in memory once. An int8 table without a tied projection stays a view of the file; a table of
-        another form becomes int8, in a float32 model float32.
+        So the table is in memory once. Without a tied projection, a float32 or int8 table stays as it is stored; a
+        table of another form becomes float32 in a float32 model, else int8.
         """
         stored = self._tensors[name]
         form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]

@@ -239,10 +239,10 @@ def _padded(head: bytes) -> bytes:
 def file_digest(
     files: Sequence[Callable[[], FileIO]], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]
 ) -> bytes:
-    """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
+    """SHA-256 over the sizes, and over the SHA-256 of each piece of the files' first ``sizes`` bytes.
 
     files   functions that open them; they are read, not mapped, so that the bytes do not count as this process's memory
-    hashed  block -> the bytes to hash
+    hashed  from a block of a piece to the bytes that its SHA-256 takes: the block itself, or sums of its words
     """
 
     def hash_piece(piece: tuple[Callable[[], FileIO], int, int]) -> bytes:

@@ -1,7 +1,7 @@
 """Attention in float64, for rows whose scores overflow float32.
 
 Kernels multiply scores and biases by log2(e) in float32, which overflows from 2.4e38 on. A row's total then becomes NaN
-or, where all its scores became -inf, zero. Kernels count such rows; the first number of a row's output shows which.
+or, where all its scores became -inf, zero. Kernels count such rows, and ``recompute`` finds them.
 """
 
 from typing import NamedTuple
