@@ -11,6 +11,7 @@
     python -m bench cluster [DOCUMENT]        time and cost of 10^9 sentences on 1, 10 and 100 machines, computed from
                                               what one actor does here; into a document's tables
     python -m bench budget [MODEL]            where the time of a translation and of a start goes (default en-pt)
+    python -m bench summary                   the tables of README.md and docs/performance.md, from bench/results
     python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 
 Engines alternate in one process; figures are medians, ratios are of medians in one run. Peak arithmetic and memory
@@ -93,14 +94,14 @@ def _run(options: argparse.Namespace) -> int:
     return int(bool(results["failures"]))
 
 
-COMMANDS = ("mechanisms", "growth", "lock", "cluster", "budget", "gallery", "report")
+COMMANDS = ("mechanisms", "growth", "lock", "cluster", "budget", "gallery", "report", "summary")
 
 
 def _command(
     parser: argparse.ArgumentParser, options: argparse.Namespace, name: str, argument: str = "", *more: str
 ) -> int:
     """One of COMMANDS with its argument: a document, a model, a folder or results."""
-    from bench import budget, cluster, gallery, growth, lock, mechanisms, report
+    from bench import budget, cluster, gallery, growth, lock, mechanisms, report, summary
     from fastattn.runtime.threads import thread_limit
 
     if more:
@@ -117,6 +118,8 @@ def _command(
         folder.mkdir(parents=True, exist_ok=True)
         report.write(results, folder)
         return 0
+    if name == "summary":
+        return summary.run()
     if name == "budget":
         return budget.run(size, argument or "en-pt", threads or 1, options.data)
     if name == "gallery":
