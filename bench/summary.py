@@ -24,11 +24,10 @@ class Job(NamedTuple):
 JOBS = [
     Job("translate zh-en, 64 sentences", "translate", r"translate 64 sentences, beam 4"),
     Job("translate zh-en, one sentence at a time", "translate", r"translate \d+ one at a time, beam 4"),
-    Job("translate en-pt, a file", "light", r"translate .*"),
     Job("embed with MiniLM, 486 sentences", "encode", r"encode 486 sentences"),
     Job("embed with MiniLM, one sentence at a time", "encode", r"encode \d+ sentences one at a time"),
 ]
-README_JOBS = JOBS[:4]
+README_JOBS = JOBS[:3]
 PRECISIONS = ("int8", "bfloat16", "float32")
 
 
@@ -46,11 +45,19 @@ class Machine(NamedTuple):
 
 
 def machines() -> list[Machine]:
-    found = []
+    """The CPUs whose results the repository has."""
+    measured = []
     for path in sorted(RESULTS.glob("*/results.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
-        found.append(Machine(CPUS[results["machine"]["compiled_for"]], path.parent.name, results))
-    return found
+        name = results["machine"]["compiled_for"]
+        measured.append(Machine(CPUS.get(name, name), path.parent.name, results))
+    return measured
+
+
+def times_as_fast(case: dict[str, Any], engine: str) -> float:
+    """How many times as fast as an engine fastattn is."""
+    seconds: float = case["sides"][engine]["seconds"]
+    return seconds / case["sides"][OURS]["seconds"]
 
 
 def speeds(machine: Machine, job: Job, precision: str) -> dict[str, list[tuple[float, float]]]:
@@ -61,16 +68,15 @@ def speeds(machine: Machine, job: Job, precision: str) -> dict[str, list[tuple[f
             if re.fullmatch(job.case, case["name"]):
                 for engine, side in case["sides"].items():
                     if "seconds" in side and side["share"] == 1:
-                        ratio = side["seconds"] / case["sides"][OURS]["seconds"]
-                        engines.setdefault(engine, []).append((case["work"] / side["seconds"], ratio))
+                        speed = case["work"] / side["seconds"]
+                        engines.setdefault(engine, []).append((speed, times_as_fast(case, engine)))
     return engines
 
 
-def table(jobs: list[Job], precision: str, ratios: bool) -> str:
+def table(measured: list[Machine], jobs: list[Job], precision: str, ratios: bool) -> str:
     """A row a job and CPU, a column an engine: speeds with 1 / 2 threads; ``ratios``: also how many times ours."""
-    rows = [(machine, job, speeds(machine, job, precision)) for job in jobs for machine in machines()]
-    rows = [row for row in rows if row[2]]
-    engines = list(dict.fromkeys([OURS, *(engine for _, _, found in rows for engine in found)]))
+    rows = [(machine, job, speeds(machine, job, precision)) for job in jobs for machine in measured]
+    engines = list(dict.fromkeys([OURS, *(engine for *_, engines in rows for engine in engines)]))
 
     def cell(values: list[tuple[float, float]], engine: str) -> str:
         absolute = " / ".join(f"{speed:,.0f}" for speed, _ in values)
@@ -79,53 +85,52 @@ def table(jobs: list[Job], precision: str, ratios: bool) -> str:
     return markdown(
         ["", "CPU", *engines],
         [
-            [job.title, machine.name, *(cell(found[engine], engine) if engine in found else "" for engine in engines)]
-            for machine, job, found in rows
+            [job.title, machine.name, *(cell(values[name], name) if name in values else "" for name in engines)]
+            for machine, job, values in rows
+            if values
         ],
     )
 
 
-def slower_cases() -> str:
+def slower_cases(measured: list[Machine]) -> str:
     """Every case in which an engine is faster than fastattn, the worst first."""
     rows = []
-    for machine in machines():
+    for machine in measured:
         for run in machine.results["runs"]:
             for case in run.get("rows", []):
+                name = f"{case['name']}, {run['precision']}, {run['threads']} threads"
                 for engine, side in case["sides"].items():
-                    ratio = side.get("seconds", 0) / case["sides"][OURS]["seconds"]
-                    if 0 < ratio < 0.995:
-                        name = f"{case['name']}, {run['precision']}, {run['threads']} threads"
-                        rows.append((ratio, [name, machine.name, engine, f"{ratio:.2f}"]))
+                    if "seconds" in side and (ratio := times_as_fast(case, engine)) < 0.995:
+                        rows.append((ratio, [name, machine.name, engine]))
     if not rows:
         return "Nowhere in these runs."
-    return markdown(["case", "CPU", "engine", "times as fast"], [row for _, row in sorted(rows)])
+    return markdown(["case", "CPU", "engine", "times as fast"], [[*row, f"{ratio:.2f}"] for ratio, row in sorted(rows)])
 
 
-def starts() -> str:
+def starts(measured: list[Machine]) -> str:
     """What a first text takes in a new process, with an empty and with a full cache, and the memory."""
     rows = []
-    for machine in machines():
-        runs = [run for run in machine.results["runs"] if run["part"] in ("resources", "compiling") and "load" in run]
-        for run in runs:
-            state = {"cold": "empty cache", "warm": "full cache"}.get(run.get("state", ""), "full cache")
-            if run["part"] == "resources" or run.get("state") == "cold":
-                total = run["import"] + run["load"] + run["first"]
-                cells = [f"{run['item']}, {run['precision']}, {state}", machine.name, f"{total:.2f} s"]
-                rows.append([*cells, f"{run['resident'] / 1e6:,.0f} MB"])
+    for machine in measured:
         for run in machine.results["runs"]:
-            if (run["part"], run["item"], run.get("state")) == ("compiling", "warmup", "cold"):
+            is_cold = run.get("state") == "cold"
+            if "load" in run and (is_cold or run["part"] == "resources"):
+                seconds = run["import"] + run["load"] + run["first"]
+                name = f"{run['item']}, {run['precision']}, {'empty' if is_cold else 'full'} cache"
+                rows.append([name, machine.name, f"{seconds:.2f} s", f"{run['resident'] / 1e6:,.0f} MB"])
+            elif is_cold:
                 rows.append(["all kernels, `fastattn warmup`", machine.name, f"{run['total']:.1f} s", ""])
     return markdown(["a new process, to its first text", "CPU", "time", "memory"], rows)
 
 
 def sections() -> dict[Section, str]:
     """{a place in a document: its text}."""
-    page = ROOT / "docs" / "performance.md"
+    page, measured = ROOT / "docs" / "performance.md", machines()
+    tables = {precision: table(measured, JOBS, precision, ratios=True) for precision in PRECISIONS}
     return {
-        Section(ROOT / "README.md", "speeds", "summary"): table(README_JOBS, "int8", ratios=False),
-        **{Section(page, precision, "summary"): table(JOBS, precision, ratios=True) for precision in PRECISIONS},
-        Section(page, "slower", "summary"): slower_cases(),
-        Section(page, "starts", "summary"): starts(),
+        Section(ROOT / "README.md", "speeds", "summary"): table(measured, README_JOBS, "int8", ratios=False),
+        **{Section(page, precision, "summary"): text for precision, text in tables.items()},
+        Section(page, "slower", "summary"): slower_cases(measured),
+        Section(page, "starts", "summary"): starts(measured),
     }
 
 

@@ -16,8 +16,15 @@ from tests import ROOT
 
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "attention.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)  # (the language, the text) of a block
+BLOCKS = [text for language, text in FENCE.findall(TEXT) if language == "python"]
 SHAPED = re.compile(r"^(\w+)(?:, \w+)* = .*# (\([\d, ]+\))$", re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """The headings of a document, as links name them."""
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_what_is_named_is_there() -> None:
@@ -83,10 +90,8 @@ def test_every_mechanism_has_a_picture_and_links_lead_somewhere():
     pictures = [re.fullmatch(r"!\[.+\]\(pictures/[\w-]+\.svg\)", line) for line in sections]
     assert all(pictures) and len(set(sections)) == len(sections) > 25
 
-    found = re.findall(r"^#+ (.*)", TEXT, re.MULTILINE)
-    titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found}
     for anchor in re.findall(r"\]\(#([\w-]+)\)", TEXT):
-        assert anchor in titles
+        assert anchor in anchors(TEXT)
     for path in re.findall(r"\]\(([\w./-]+)\)", TEXT):
         assert (DOCS / path).is_file(), path
 

@@ -6,7 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import fastattn
+from fastattn.cli.inspect import _EXTRAS
 from tests import ROOT
+from tests.clone.test_docs import anchors
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A number, or a range of numbers, with a unit of speed, size or quality.
@@ -37,9 +39,7 @@ def test_links_lead_to_pages_and_headings() -> None:
             target = page.parent / path if path else page
             assert target.exists(), f"{page.name}: {link}"
             if anchor:
-                headings = re.findall(r"^#+ (.*)", text_of(target), re.MULTILINE)
-                anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-                assert anchor in anchors, f"{page.name}: {link}"
+                assert anchor in anchors(text_of(target)), f"{page.name}: {link}"
             count += 1
     assert count > 80
 
@@ -62,8 +62,7 @@ def test_every_figure_stands_in_a_file_of_results() -> None:
     for page in PAGES:
         prose = re.sub(r"<!-- (\w+): written.*?<!-- end of \1 -->|```.*?```", "", text_of(page), flags=re.DOTALL)
         for figure in FIGURE.finditer(prose):
-            text = figure[0].replace("\n", " ")
-            assert text in results, f"{page.name}: {text}"
+            assert figure[0].replace("\n", " ") in results, f"{page.name}: {figure[0]}"
             count += 1
     assert count > 50
 
@@ -83,5 +82,8 @@ def test_version_and_requirements_are_everywhere_the_same() -> None:
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     required = settings["options"]["install_requires"].split("\n")
     names = {line.partition(";")[0].strip() for line in required if line}
+    extras = set(settings["options.extras_require"]) - {"test", "check", "docs"}
+    listed = re.findall(r"^\| `fastattn\[(\w+)\]`", text_of(ROOT / "docs/index.md"), re.MULTILINE)
+    assert extras == set(_EXTRAS) == set(listed)
     run = recipe.partition("  run:\n")[2].partition("\ntest:")[0]
     assert {line.strip("- ").replace(" ", "") for line in run.splitlines() if line} == names | {"python>=3.10"}

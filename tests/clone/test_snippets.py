@@ -20,12 +20,11 @@ from fastattn.cli.entry import COMMANDS, commands
 from fastattn.weights.download.catalog import CATALOG
 from tests import ROOT
 from tests.cli.commands import run_line, words
-from tests.clone.test_docs import statements
+from tests.clone.test_docs import FENCE, statements
 from tests.conftest import ENVIRONMENT
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_today
 
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The beginning of a command -> why it is not run here.
 SKIPPED = {
     "pip install": "changes the environment; `make dist` tries it",
@@ -79,7 +78,7 @@ class Block(NamedTuple):
 BLOCKS = [
     Block(str(path.relative_to(ROOT)), number, kind or "sh", text)
     for path in DOCUMENTS
-    for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
+    for number, (kind, text) in enumerate(FENCE.findall(path.read_text(encoding="utf-8")))
 ]
 
 

@@ -20,8 +20,7 @@ def test_a_tutorial_prints_what_it_shows(
     for model in MODELS[name]:
         pulled(model)
     monkeypatch.setenv("FASTATTN_CACHE", ENVIRONMENT["FASTATTN_CACHE"])
-    port = 20_000 + os.getpid() % 12_000  # below what the system gives to others
-    run_tutorial(name, tmp_path, port, monkeypatch)
+    run_tutorial(name, tmp_path, 20_000 + os.getpid() % 12_000, monkeypatch)  # a port below what the system gives
 
 
 def test_every_tutorial_is_run() -> None:

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.clone.test_docs import statements
-
-BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from tests.clone.test_docs import FENCE, statements
 
 
 def run_tutorial(name: str, folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +22,7 @@ def run_tutorial(name: str, folder: Path, port: int, monkeypatch: pytest.MonkeyP
     shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    blocks = BLOCK.findall((ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8"))
+    blocks = FENCE.findall((ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8"))
     assert sum(kind == "text" for kind, _ in blocks) >= 2
     names: dict[str, Any] = {}
     shells: list[subprocess.Popen[bytes]] = []
