@@ -286,8 +286,7 @@ def machine_facts() -> Facts:
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     from fastattn.runtime.handle import cache_folder
 
-    kernels = len(list(cache_folder().glob("*"))) if cache_folder().is_dir() else 0
-    yield "kernels", f"{kernels:,} compiled for this CPU and these versions"
+    yield "kernels", f"{len(list(cache_folder().glob('*'))):,} compiled for this CPU and these versions"
     yield from _extra_facts()
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
