@@ -16,6 +16,9 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in mod
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Rooms whose functions hand each other many numbers, which so have names. Arrays' names end in their axes.
 NAMED = ("fastattn.kernels", "fastattn.simd", "fastattn.ops", "fastattn.runtime", "fastattn.user_functions")
+SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
+# A function of time or asyncio replaced for all threads: of the module, or as "module.time.sleep".
+SHARED = re.compile(r"""setattr\(([\w.]*\b(time|asyncio),|["'][\w.]*\b(time|asyncio)\.\w+["'],)""")
 ARRAY = re.compile(r".*_[A-Z0-9]+$")
 MOST_LINES, MOST_PARAMETERS = 900, 10
 
@@ -43,9 +46,7 @@ def by_number(function):
 
 
 def test_no_file_is_too_long():
-    files = [
-        path for folder in ("fastattn", "weights", "cli", "tests", "bench") for path in (ROOT / folder).rglob("*.py")
-    ]
+    files = [path for patterns in PARTS.values() for each in patterns for path in ROOT.glob(each) if path.suffix == ".py"]
     lengths = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in files}
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
@@ -55,12 +56,17 @@ def test_the_whole_stays_within_its_budget():
     assert {part: length for part, length in lengths.items() if length > BUDGET[part]} == {}
 
 
+def test_no_test_changes_the_clock_of_other_threads():
+    """A server's event loop in another thread sleeps for hours after one look at a clock that goes back."""
+    faults = [f"{name}: {line}" for name, text in SOURCES.items() for line in text.split("\n") if SHARED.search(line)]
+    assert faults == []
+
+
 def test_messages_are_of_tests_that_are_there():
-    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
     for path in (TESTS / "goldens" / "messages").glob("*.json"):
         for test in json.loads(path.read_text(encoding="utf-8")):
             file, _, name = test.partition("::")
-            assert f"def {name.partition('[')[0]}(" in sources.get(file, ""), f"{path.name}: {test}"
+            assert f"def {name.partition('[')[0]}(" in SOURCES.get(file, ""), f"{path.name}: {test}"
 
 
 def test_no_function_takes_too_much():

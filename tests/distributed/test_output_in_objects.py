@@ -1,5 +1,7 @@
 """An output folder in an object store, here moto's server of S3."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
@@ -136,7 +138,7 @@ def test_a_file_system_that_shows_half_written_files_is_refused():
 
 def test_a_write_that_fails_is_tried_again(monkeypatch):
     waited, attempts = [], []
-    monkeypatch.setattr(output_stores.time, "sleep", waited.append)
+    monkeypatch.setattr(output_stores, "time", SimpleNamespace(sleep=waited.append))
 
     class Failing:
         type_name = "s3"

@@ -317,7 +317,7 @@ def test_what_is_loaded_is_marked_as_used(folder, reads, cache, monkeypatch):
     before = [path.stat().st_mtime_ns for path in files]
     assert vectors(folder) == expected and [path.stat().st_mtime_ns for path in files] == before
     later = time.time() + 2 * 86_400
-    monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr("fastattn.system.cache_folder.time", SimpleNamespace(time=lambda: later))
     assert vectors(folder) == expected and len(reads) == 2
     assert all(path.stat().st_mtime_ns > time for path, time in zip(files, before, strict=True)) and len(files) == 2
     assert vectors(folder) == expected and len(reads) == 3

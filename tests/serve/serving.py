@@ -1,9 +1,6 @@
 """Servers for tests: in this process, or one of its own, and how to ask them over a socket."""
 
-import asyncio
 import contextlib
-import faulthandler
-import gc
 import http.client
 import json
 import os
@@ -72,11 +69,6 @@ def serving(**settings: Any) -> Iterator[Asked]:
         thread.join(10)
         server.force_exit = True  # whatever client a test left waiting; tests of processes ask for a graceful end
         thread.join(60)
-        if thread.is_alive():
-            faulthandler.dump_traceback()  # of all threads: what it waits for
-            for loop in [each for each in gc.get_objects() if isinstance(each, asyncio.AbstractEventLoop)]:
-                for task in asyncio.all_tasks(loop):
-                    task.print_stack(file=sys.stderr)
         assert not thread.is_alive(), "the server did not end"
 
 

@@ -142,8 +142,7 @@ def test_only_who_has_a_key_is_answered(tmp_path):
 
 def test_a_quota_comes_back_by_its_process_share(tmp_path, monkeypatch):
     now = [100.0]
-    clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: now[0]})  # not the event loop's
-    monkeypatch.setattr("fastattn.serve.gate.time", clock)
+    monkeypatch.setattr("fastattn.serve.gate.time", SimpleNamespace(**vars(time) | {"monotonic": lambda: now[0]}))
     (tmp_path / "keys").write_text("other\nbounded 120\n")
     with serving(models=MODELS, keys=str(tmp_path / "keys"), processes=2) as asked:  # a character a second
         bounded = {"authorization": "Bearer bounded"}
@@ -232,14 +231,14 @@ def test_a_slow_sender_and_a_slow_answer_have_a_clock(held, tmp_path):
 def test_the_clock_of_a_request_runs_once(monkeypatch):
     """What its sender took of it, the answer has not."""
     now, waited, sent = [50.0], AsyncMock(return_value=(set(), set())), AsyncMock()
-    monkeypatch.setattr("fastattn.serve.gate.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("fastattn.serve.gate.time", SimpleNamespace(**vars(time) | {"perf_counter": lambda: now[0]}))
 
     async def receive():
         now[0] += 60
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def request():
-        monkeypatch.setattr("fastattn.serve.gate.asyncio.wait", waited)
+        monkeypatch.setattr("fastattn.serve.gate.asyncio", SimpleNamespace(**vars(asyncio) | {"wait": waited}))
         gate = Gate(AsyncMock(), ServerSettings(MODELS, timeout=100), error_body, lambda scope: "other")
         scope = {"type": "http", "path": "/translate", "method": "POST", "headers": [], "query_string": b""}
         await gate(scope, receive, sent)
@@ -383,7 +382,7 @@ def test_a_lazy_server_loads_once_when_asked_and_puts_away(seen):
 
 def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("fastattn.serve.models.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fastattn.serve.models.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def use():
         store = ModelStore(ServerSettings(MODELS, lazy=True))
