@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, metavar="DIR", help="holds flores-dev/flores-dev.{en,zh}")
     parser.add_argument("--encoder", default="minilm", metavar="MODEL", help="a BERT encoder (default minilm)")
     parser.add_argument("--translator", default="zh-en", metavar="MODEL", help="a translator (default zh-en)")
+    parser.add_argument("--light", default="en-pt", metavar="MODEL", help="a Firefox model (default en-pt)")
     parser.add_argument(
         "--bandwidth", type=float, default=200.0, metavar="GB/S", help="lock: of the memory (default 200, a server's)"
     )

@@ -1,5 +1,8 @@
 """Whole models as cases: from texts to vectors or translations, including tokenizing for every engine."""
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from functools import partial
@@ -8,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.case import NOT_INSTALLED, Case, Side, installed, largest_difference, same_directions
+from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference, same_directions
 from bench.encoders import ENCODERS, TRANSLATORS, Engine, Tokenizer, alone
 from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
+from bench.translate_locally import TranslateLocally, program, write_lines
+from fastattn import Translator
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights import read
 
@@ -148,3 +153,24 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
             yield partial(
                 case, f"translate {len(few)} one at a time, {title}", few, single, beam, naive // 4 or 1, True
             )
+
+
+def light_cases(request: Request) -> Iterator[Callable[[], Case]]:
+    """A file of lines to another file; each call is a process, the only form in which translateLocally translates."""
+    lines = sentences("en", request.choose(997, 64, 4), request.corpora)
+    translator = Translator(request.light, "int8", request.threads)
+    produced = sum(part.lengths[0] for result in translator.translate(lines, details=True) for part in result.parts)
+    with tempfile.TemporaryDirectory(prefix="fastattn-light-") as name:
+        folder = Path(name)
+        source, target = write_lines(folder / "source", lines), folder / "target"
+        command = [sys.executable, "-m", "fastattn.cli", "translate", "--model", request.light, "--precision", "int8"]
+        command += ["--threads", str(request.threads), "--input", str(source), "--output", str(target)]
+
+        def side(run: Callable[[], object]) -> Side:
+            return Side({"": lambda: (run(), target.read_text(encoding="utf-8").splitlines())[1]})
+
+        sides = {OURS: side(partial(subprocess.run, command, check=True))}
+        if path := program():
+            peer = TranslateLocally(path, folder, {"light": Path(request.light)})
+            sides[peer.name] = side(partial(peer.translate, "light", source, target, request.threads))
+        yield partial(Case, f"translate a file of {len(lines)} lines", produced, TOKENS, sides, agree=_alike)

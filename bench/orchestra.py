@@ -56,6 +56,11 @@ def _each(base: Request, counts: list[int]) -> list[Request]:
     ]
 
 
+def _light(base: Request, counts: list[int]) -> list[Request]:
+    counts = [] if base.size == "quick" else counts[:2]
+    return [replace(base, threads=count, precision="int8") for count in counts]  # the Bergamot engine has no other
+
+
 def _extremes(base: Request, counts: list[int]) -> list[Request]:
     ends = {counts[-1]} if base.size != "full" else {counts[0], counts[-1]}
     return [replace(base, threads=count) for count in sorted(ends)]
@@ -88,6 +93,7 @@ PARTS = {
         Part("lengths", "attention over the number of positions", (), _extremes),
         Part("encode", "MiniLM from text to vectors against five engines", ("encoder",), _each),
         Part("translate", "zh-en from text to text, greedy and beam 4, against two engines", ("translator",), _each),
+        Part("light", "en-pt from file to file, a process each, against the Bergamot engine", ("light",), _light),
         Part("resources", "imports, loading, first text, peak memory of each engine", MODELS, _resources),
         Part("compiling", "the time that compiling takes with an empty cache", MODELS, _compiling),
     )
@@ -110,8 +116,7 @@ def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
     if options.quick or options.toy:
         counts = counts[:2]
     size = "toy" if options.toy else "quick" if options.quick else "full"
-    peers = cache_root() / "bench"
-    peers.mkdir(parents=True, exist_ok=True)
+    (peers := cache_root() / "bench").mkdir(parents=True, exist_ok=True)
     base = Request("", 1, size=size, only=options.only, data=str(options.data or ""), cache=str(peers))
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="fastattn-bench-") as scratch:

@@ -113,6 +113,7 @@ PARTS = {
     "lengths": ("Attention over the number of positions", "lengths"),
     "encode": ("Sentence vectors", ""),
     "translate": ("Translation", ""),
+    "light": ("Translation of a file, whole processes", ""),
 }
 SCALES = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 METHOD = """\

@@ -36,6 +36,7 @@ class Request:
     engines: tuple[str, ...] = ()
     encoder: str = ""  # folders of the models
     translator: str = ""
+    light: str = ""
     data: str = ""
     cache: str = ""
 

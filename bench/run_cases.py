@@ -55,3 +55,9 @@ def translate(request: Request) -> Any:
     from bench.model_cases import translate_cases
 
     return measured(request, translate_cases(request), request.choose(5, 3, 2), request.choose(15.0, 0.5, 0.1), 0.3)
+
+
+def light(request: Request) -> Any:
+    from bench.model_cases import light_cases
+
+    return measured(request, light_cases(request), request.choose(7, 3, 2), request.choose(30.0, 0.5, 0.1), 0.3)

@@ -24,10 +24,11 @@ class Job(NamedTuple):
 JOBS = [
     Job("translate zh-en, 64 sentences", "translate", r"translate 64 sentences, beam 4"),
     Job("translate zh-en, one sentence at a time", "translate", r"translate \d+ one at a time, beam 4"),
+    Job("translate en-pt, a file of 997 lines, whole process", "light", r"translate a file of \d+ lines"),
     Job("embed with MiniLM, 486 sentences", "encode", r"encode 486 sentences"),
     Job("embed with MiniLM, one sentence at a time", "encode", r"encode \d+ sentences one at a time"),
 ]
-README_JOBS = JOBS[:3]
+README_JOBS = JOBS[:4]
 PRECISIONS = ("int8", "bfloat16", "float32")
 
 

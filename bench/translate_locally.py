@@ -15,6 +15,11 @@ def program() -> str | None:
     return shutil.which(os.environ.get(VARIABLE) or "translateLocally")
 
 
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 class TranslateLocally:
     """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench.checks import Data, Findings, check, need
 from bench.checks.compare import plural
-from bench.checks.light import write_lines
 from bench.machine import ROOT
+from bench.translate_locally import write_lines
 
 LONGEST = 1200.0  # seconds of a command, after which it hangs
 SOURCES = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}

@@ -36,9 +36,9 @@ def folder_of(model: str) -> Path:
 
 
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
-    peers = cache_root() / "bench"
-    peers.mkdir(parents=True, exist_ok=True)
-    models = {"encoder": str(folder_of("minilm")), "translator": str(folder_of("zh-en"))}
+    (peers := cache_root() / "bench").mkdir(parents=True, exist_ok=True)
+    names = {"encoder": "minilm", "translator": "zh-en", "light": "en-pt"}
+    models = {field: str(folder_of(name)) for field, name in names.items()}
     return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
 
 

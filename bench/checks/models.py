@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, against, compare, milliseconds, pause, plural, request, timed
+from bench.checks.compare import THREADS, against, compare, pause, plural, request
 from bench.encoders import TRANSLATORS, alone
 from bench.model_cases import encode_cases, translate_cases
 from bench.timing import alternate, library_threads
@@ -155,16 +155,6 @@ check(
     f"486 sentences in int8 and in bfloat16, {MINILM} 1.3 x the fastest of sentence-transformers, CTranslate2, ONNX "
     "Runtime and OpenVINO, of those that are installed and have the precision",
 )(partial(_ahead, precisions=("int8", "bfloat16"), engines=PEERS, least=1.3))
-
-
-@check("bfloat16-minilm", f"486 sentences, {MINILM} 1.5 x float32")
-def bfloat16(findings: Findings, data: Data) -> None:
-    texts = data.flores("en")[:486]
-    for threads in THREADS:
-        calls = {name: partial(Encoder("minilm", name, threads).encode, texts) for name in ("float32", "bfloat16")}
-        times = timed(calls, threads, rounds=9, seconds=30.0)
-        ratio = times["float32"] / times["bfloat16"]
-        findings.at_least(f"{plural(threads)}:", ratio, "x float32", 1.5, milliseconds(times))
 
 
 @check(

@@ -1,6 +1,5 @@
 """Start-up: imports, loading, compiling, and the memory of a process that does it."""
 
-import json
 import statistics
 import subprocess
 import sys
@@ -10,20 +9,13 @@ from pathlib import Path
 
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, command_of, python
-from bench.checks.light import PEER, translate_locally, write_lines
+from bench.checks.light import PEER, translate_locally
 from bench.memory import peak_of_command
 from bench.timing import alternate, once
+from bench.translate_locally import write_lines
 from fastattn.system.cache_folder import cache_root
 
 LIGHT_MB = 162  # at the peak of a command that translates a line with en-pt
-LOAD = """
-import json, time
-start = time.perf_counter()
-import fastattn
-imported = time.perf_counter()
-fastattn.Translator("zh-en")
-print(json.dumps([imported - start, time.perf_counter() - imported]))
-"""
 
 
 def _translate(data: Data) -> list[str]:
@@ -31,16 +23,8 @@ def _translate(data: Data) -> list[str]:
     return ["-m", "fastattn.cli", "translate", "-m", "zh-en", data.flores("zh")[0]]
 
 
-@check("start-warm", "a fresh process, kernels in the cache, median of 5: import fastattn 0.3 s, Translator 0.7 s")
-def warm(findings: Findings, data: Data) -> None:
-    python("-c", LOAD)
-    imports, translators = zip(*(json.loads(python("-c", LOAD)) for _ in range(5)), strict=True)
-    findings.at_most("import", statistics.median(imports), "s", 0.3)
-    findings.at_most("Translator", statistics.median(translators), "s", 0.7)
-
-
 @check("int8-start", "the command that translates a sentence in int8, fresh process, kernels in the cache, of 5: 1.0 s")
-def warm_int8(findings: Findings, data: Data) -> None:
+def warm(findings: Findings, data: Data) -> None:
     command = [*_translate(data), "--precision", "int8"]
     python(*command)
     times = [once(lambda: python(*command)) for _ in range(5)]

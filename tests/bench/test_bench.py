@@ -87,7 +87,7 @@ def test_usage_errors_say_what_is_expected(tmp_path, bench):
     broken = tmp_path / "results.json"
     broken.write_text("[]")
     for arguments, message in (
-        (["nothing"], "no part 'nothing'; there are kernels, lengths, encode, translate"),
+        (["nothing"], "no part 'nothing'; there are kernels, lengths, encode, translate, light"),
         (["--data", tmp_path], "--data should name a folder that holds flores-dev"),
         (["--threads", "0"], "expected numbers from 1 to"),
         (["report", broken], "expected the results.json of an earlier run"),
