@@ -81,14 +81,19 @@ def test_every_mechanism_and_function_is_shown_in_few_lines():
     functions = {"attention", "attention_ragged", "plot_attention"} | masks | layers
     for name in set(mechanisms.__all__) - steps | functions:
         assert re.search(rf"\b{name}\b", code), name
-    assert all(len(block.splitlines()) <= 8 for block in BLOCKS[1:])
+    for block in BLOCKS[1:]:
+        for steps_to_a_result in re.split(r"# \([\d, ]+\)$", block, flags=re.MULTILINE):
+            assert sum(bool(line) for line in steps_to_a_result.splitlines()) <= 8, steps_to_a_result
     assert all(len(line) <= 120 for line in TEXT.splitlines())
 
 
 def test_every_mechanism_has_a_picture_and_links_lead_somewhere():
-    sections = re.findall(r"^### .*\n\n(.*)", TEXT.partition("\n## Scores\n")[2], re.MULTILINE)
-    pictures = [re.fullmatch(r"!\[.+\]\(pictures/[\w-]+\.svg\)", line) for line in sections]
-    assert all(pictures) and len(set(sections)) == len(sections) > 25
+    gallery = TEXT.partition("\n## Scores\n")[2].partition("\n## Cost\n")[0]
+    items = [item.partition("\n\n")[0].rstrip() for item in re.split(r"^- ", gallery, flags=re.MULTILINE)[1:]]
+    shown = [re.fullmatch(r"\*\*([\w ,-]+)\.\*\* [^!]*!\[[^]\n]+\]\((pictures/[\w-]+\.svg)\)", item) for item in items]
+    assert all(shown) and len({item[2] for item in shown if item}) == len(shown) > 25
+    in_tables = {*re.findall(r"^\| ([\w -]+) \|", gallery, re.MULTILINE)} - {"name", "---"}
+    assert len(in_tables) > 20 and in_tables <= {item[1].lower() for item in shown if item}
 
     for anchor in re.findall(r"\]\(#([\w-]+)\)", TEXT):
         assert anchor in anchors(TEXT)
