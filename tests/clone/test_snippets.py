@@ -57,8 +57,6 @@ SKIPPED_PYTHON = {
     ("docs/attention.md", ""): "tests/clone/test_docs.py runs them",
     ("docs/vision.md", 'Encoder("./'): "models of the reader's; tests/images/test_pictures.py",
     ("docs/vision.md", "Captioner("): "a model of the reader's; tests/images/test_captions.py",
-    ("docs/architecture.md", "def double("): "two files, in part",
-    ("docs/architecture.md", "TABLE = {"): "a table of a made-up format",
     ("README.md", "Generator("): "98 MB to fetch; tests/generation",
     ("docs/generate.md", ""): "language models of the reader's; tests/generation",
     ("docs/translate.md", "LanguageModelTranslator("): "a model of the reader's; tests/generation",
