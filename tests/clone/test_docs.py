@@ -81,19 +81,17 @@ def test_every_mechanism_and_function_is_shown_in_few_lines():
     functions = {"attention", "attention_ragged", "plot_attention"} | masks | layers
     for name in set(mechanisms.__all__) - steps | functions:
         assert re.search(rf"\b{name}\b", code), name
-    for block in BLOCKS[1:]:
-        for steps_to_a_result in re.split(r"# \([\d, ]+\)$", block, flags=re.MULTILINE):
-            assert sum(bool(line) for line in steps_to_a_result.splitlines()) <= 8, steps_to_a_result
+    parts = [part for block in BLOCKS[1:] for part in re.split(r"# \([\d, ]+\)$", block, flags=re.MULTILINE)]
+    assert all(sum(map(bool, part.splitlines())) <= 8 for part in parts)  # from one result to the next
     assert all(len(line) <= 120 for line in TEXT.splitlines())
 
 
 def test_every_mechanism_has_a_picture_and_links_lead_somewhere():
     gallery = TEXT.partition("\n## Scores\n")[2].partition("\n## Cost\n")[0]
-    items = [item.partition("\n\n")[0].rstrip() for item in re.split(r"^- ", gallery, flags=re.MULTILINE)[1:]]
-    shown = [re.fullmatch(r"\*\*([\w ,-]+)\.\*\* [^!]*!\[[^]\n]+\]\((pictures/[\w-]+\.svg)\)", item) for item in items]
-    assert all(shown) and len({item[2] for item in shown if item}) == len(shown) > 25
-    in_tables = {*re.findall(r"^\| ([\w -]+) \|", gallery, re.MULTILINE)} - {"name", "---"}
-    assert len(in_tables) > 20 and in_tables <= {item[1].lower() for item in shown if item}
+    item = r"^- \*\*([\w ,-]+)\.\*\* [^!]*!\[[^]\n]+\]\((pictures/[\w-]+\.svg)\)$"
+    items = dict(re.findall(item, gallery, re.MULTILINE))
+    assert len(items) == len({*items.values()}) == gallery.count("\n- ") > 25
+    assert {*re.findall(r"^\| ([\w -]+) \|", gallery, re.MULTILINE)} <= {"name", "---", *map(str.lower, items)}
 
     for anchor in re.findall(r"\]\(#([\w-]+)\)", TEXT):
         assert anchor in anchors(TEXT)
