@@ -15,7 +15,7 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.text.languages import language_tokens
-from fastattn.weights.containers.json_file import JsonObject, decoded, read_json, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decode, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack, read_tensors
 from fastattn.weights.folder import Folder
@@ -74,7 +74,7 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
     }
     if isinstance(text, TranslationText) and text.vocabulary_map is not None:
         details["vocabulary map"] = "vmap.txt; only shortlist=True uses it"
-    return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.used))
+    return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.files_read))
 
 
 def _migrate(file: ModelFile, where: str) -> ModelFile:
@@ -256,7 +256,7 @@ def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ..
         if not isinstance(tokens, list) or not _are_texts(tokens):
             raise CheckpointError(f"{folder.where(file)}: should hold a list of strings")
     else:
-        tokens = decoded(folder.read(file), folder.where(file)).split("\n")
+        tokens = decode(folder.read(file), folder.where(file)).split("\n")
         tokens = tokens if tokens[-1] else tokens[:-1]
         # A token may end in a carriage return: these are line ends only if every line has one.
         if all(token.endswith("\r") for token in tokens):

@@ -328,7 +328,7 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     for name, part in parts.items():
         # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
         if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
-            parts[name] = replace(part, absent=zeros)
+            parts[name] = replace(part, default=zeros)
     for name in variables:
         flag = variables.get(name.removesuffix("gamma") + AROUND_ONE) if name.endswith("/gamma") else None
         if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in parts:
@@ -336,7 +336,7 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     types = variables.get(TYPES)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
         row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
-        parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
+        parts["encoder.positions"] = replace(parts["encoder.positions"], added_row=row)
         by_name[TYPES] = types
     check_sources(parts, by_name, where, "tensors do not fit the architecture")
     return make_tensors(parts, by_name)

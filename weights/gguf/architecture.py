@@ -239,7 +239,7 @@ def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, 
     table[layer + "feed_forward.inner.*"] = sources(f"blk.#.{inner}.*")
     if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # both in one matrix
         for i, part in enumerate(("inner", "inner_linear")):
-            table[f"{layer}feed_forward.{part}.*"] = sources("blk.#.ffn_up.*", piece=(i, 2))
+            table[f"{layer}feed_forward.{part}.*"] = sources("blk.#.ffn_up.*", split=(i, 2))
     for part in LINEAR:
         first = str(table[f"{layer}{part}.*"].names[0])
         if first.replace("#", "0").replace("*", "bias") not in stored:
@@ -268,7 +268,7 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
     tensors = canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT)
     precision = main_precision((tensor.precision, len(tensor.data)) for tensor in stored.values())
     details = {"architecture": file.metadata.string("general.architecture")}
-    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.used))
+    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.files_read))
 
 
 def _joined(files: list[GGUF]) -> GGUF:

@@ -247,14 +247,14 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     for canonical, part in form.parts.items():
         tensor = tensors.get(canonical)
         changed = part.kernel or part.heads or part.first or part.relu or part.offset
-        if changed or (tensor is None and part.plus is None):
+        if changed or (tensor is None and part.added_row is None):
             raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
-        if part.piece != (0, 1):
-            pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
+        if part.split != (0, 1):
+            pieces.setdefault(str(part.names[0]), {})[part.split[0]] = tensor  # type: ignore[assignment]
             continue
-        if part.plus is not None:
+        if part.added_row is not None:
             values = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
-            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, values, (1, *part.shape)))
+            stored[part.added_row.name] = ((1, *part.shape), partial(np.reshape, values, (1, *part.shape)))
             continue
         assert tensor is not None
         begin = 0
@@ -281,8 +281,8 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
 
 def _cut(tensor: Tensor, rows: slice, part: TensorSources) -> np.ndarray:
     values = as_float32(tensor)[rows]
-    if part.skip:  # rows of ids that have no position
-        values = np.concatenate([np.zeros((part.skip, *values.shape[1:]), np.float32), values])
+    if part.skipped_rows:  # rows of ids that have no position
+        values = np.concatenate([np.zeros((part.skipped_rows, *values.shape[1:]), np.float32), values])
     return np.ascontiguousarray(values.T) if part.transposed else values
 
 

@@ -7,7 +7,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
-from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decode, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.architectures.architecture import Architecture, found_in, refuse
 from fastattn.weights.huggingface.encoders import ENCODERS, named_as_today, stack_sources
@@ -127,9 +127,7 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
     tokenizer_config.json has a string, or several templates by name. One for tools is merged with the default.
     """
     templates: dict[object, object] = {
-        name: decoded(folder.read(file), folder.where(file))
-        for name, file in TEMPLATES.items()
-        if folder.contains(file)
+        name: decode(folder.read(file), folder.where(file)) for name, file in TEMPLATES.items() if folder.contains(file)
     }
     if not templates:
         value = settings.values.get("chat_template")

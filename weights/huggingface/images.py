@@ -51,7 +51,7 @@ VIT = {
     "encoder.positions": sources("embeddings.position_embeddings"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.layernorm_before.*"),
     "encoder.layers.#.self_attention.qkv.weight": sources(*_QKV),
-    "encoder.layers.#.self_attention.qkv.bias": sources(*_QKV, absent=zeros),
+    "encoder.layers.#.self_attention.qkv.bias": sources(*_QKV, default=zeros),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.layernorm_after.*"),
     "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
@@ -288,7 +288,7 @@ def read_residual(folder: Folder) -> Checkpoint:
     spec = ModelSpec("encoder", state.spec(image))  # type: ignore[arg-type]
     tensors = state.tensors(spec.encoder)  # type: ignore[arg-type]
     check_tensors(spec, tensors, where)
-    details, used = {"architecture": name}, tuple(folder.used)
+    details, used = {"architecture": name}, tuple(folder.files_read)
     return Checkpoint(
         spec, tensors, ArrayInput("CYX", image), format="timm", details=details, files=used, pictures=pictures
     )

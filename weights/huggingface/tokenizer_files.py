@@ -18,7 +18,7 @@ from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.text.sentencepiece import check_spm, read_bytes, read_fields, read_int
 from fastattn.weights.containers.json_file import (
     JsonObject,
-    decoded,
+    decode,
     first_repeated,
     is_text,
     read_object,
@@ -286,7 +286,7 @@ def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, 
 
     Raises CheckpointError for more lines than the embedding's ``rows``.
     """
-    text = decoded(folder.read(name), folder.where(name))
+    text = decode(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
         raise CheckpointError(f"{folder.where(name)}: {count} tokens, but the embedding has {rows} rows")
@@ -313,7 +313,7 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
     """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both parts and their merger."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(decoded(folder.read(name), folder.where(name)).split("\n"), 1):
+    for number, line in enumerate(decode(folder.read(name), folder.where(name)).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
         parts = line.rstrip("\r").split(" ")

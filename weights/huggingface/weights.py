@@ -53,7 +53,7 @@ def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTe
         precision=stored_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},
-        files=tuple(folder.used),
+        files=tuple(folder.files_read),
         **parts,
     )
 

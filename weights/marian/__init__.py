@@ -78,7 +78,7 @@ def read(folder: Directory) -> Checkpoint:
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
     precision = main_precision((item.stored.dtype.name, item.stored.size) for item in weights)
     details |= configuration.details
-    return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
+    return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.files_read), shortlist)
 
 
 def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
@@ -240,7 +240,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
 
 def _left_out(name: str) -> dict[str, TensorSources]:
     """A linear layer that Marian leaves out, as the identity."""
-    return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
+    return {f"{name}.weight": sources(default=identity), f"{name}.bias": sources(None)}
 
 
 def _with_input_scales(

@@ -71,7 +71,7 @@ def find_models(folder: Directory) -> list[str]:
 
 
 def _is_model(folder: Directory, name: str) -> bool:
-    if not name.endswith(".bin") or name in folder.awaited:
+    if not name.endswith(".bin") or name in folder.pending_files:
         return MODEL.fullmatch(name) is not None
     with (folder.path / name).open("rb") as stream:
         return is_model(stream.read(8))

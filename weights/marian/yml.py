@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import decoded, is_text, parse_json, shorten
+from fastattn.weights.containers.json_file import decode, is_text, parse_json, shorten
 
 Value = str | list[str] | None
 
@@ -90,7 +90,7 @@ def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
         location = f"{where}: line {number}"
         if len(raw) > LONGEST_LINE:
             raise CheckpointError(f"{location}: has {len(raw)} bytes, more than {LONGEST_LINE}")
-        line = decoded(raw.removesuffix(b"\r"), location)
+        line = decode(raw.removesuffix(b"\r"), location)
         if line.strip() and line.rstrip() not in ("---", "..."):
             yield location, line
 

@@ -247,7 +247,9 @@ def read(folder: Folder) -> Checkpoint:
     shortlist = _take_shortlist(stored, config, where)
     tensors = _tensors(stored, config, where)
     text, details = _read_text(folder, config, text, dense), {"layout version": str(config.version)} | config.details
-    return Checkpoint(config.model, tensors, text, config.precision, FORMAT, details, tuple(folder.used), shortlist)
+    return Checkpoint(
+        config.model, tensors, text, config.precision, FORMAT, details, tuple(folder.files_read), shortlist
+    )
 
 
 def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text:
@@ -373,14 +375,14 @@ class SavedTensor:
 
     def unread(self) -> UnreadTensor:
         if self.factors is None:
-            SavedTensor(self.stored.part(0, 0))._float32()
+            SavedTensor(self.stored.rows(0, 0))._float32()
             return self.stored.unread()
         matrix, parts = self.matrix(), (self.stored, *self.factors.values())
 
         def forget(first: int, last: int) -> None:
             for tensor in parts:
                 if len(tensor.shape) == 2:
-                    release_pages(tensor.part(first, last).data)
+                    release_pages(tensor.rows(first, last).data)
 
         return replace(unread(matrix), forget=forget)
 

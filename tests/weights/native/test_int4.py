@@ -137,7 +137,7 @@ def test_pieces_of_few_bits_keep_their_bits():
     four = quantize_groups(np.random.default_rng(0).standard_normal((6, 64), np.float32), "")
     blocked = UnreadTensor(four.shape, lambda first, last: four.float32()[first:last], "blocks")
     for number in range(2):
-        part, expected = sources("a", piece=(number, 2)), four.float32()[3 * number : 3 * number + 3]
+        part, expected = sources("a", split=(number, 2)), four.float32()[3 * number : 3 * number + 3]
         for whole in (four, blocked):
             piece = _cut(part, unread(whole))
             assert piece.form == form_of(whole) and piece.shape == (3, 64)

@@ -71,7 +71,7 @@ def bart_stack(
 
 TABLE = {
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
-    "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
+    "STACK.positions": sources("STACK.embed_positions.weight", default=sinusoids),
     "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
     "STACK.final_norm.*": sources("STACK.layer_norm.*"),
     "STACK.layers.#.self_attention.qkv.*": sources(*(f"STACK.layers.#.self_attn.{part}_proj.*" for part in "qkv")),
@@ -87,10 +87,10 @@ TABLE = {
     "STACK.layers.#.feed_forward.outer.*": sources("STACK.layers.#.fc2.*"),
     "STACK.layers.#.feed_forward.norm.*": sources("STACK.layers.#.final_layer_norm.*"),
     "decoder.projection.weight": sources(HEAD),
-    "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
+    "decoder.projection.bias": sources(None, added_row=FirstRow("final_logits_bias", rows=1), default=zeros),
 }
 # Learned positions are numbered from 2, as in fairseq: behind 1, the padding token.
-LEARNED = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skip=2)}
+LEARNED = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skipped_rows=2)}
 
 
 def _bart_spec(norms: NormSpec) -> Callable[[JsonObject], ModelSpec]:

@@ -88,7 +88,7 @@ ROBERTA_HEADS = {
 
 
 def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    positions = sources("embeddings.position_embeddings.weight", skip=spec.positions.padding)
+    positions = sources("embeddings.position_embeddings.weight", skipped_rows=spec.positions.padding)
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 
@@ -137,7 +137,7 @@ MPNET_ATTENTION = {
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
     "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
-    "encoder.positions": sources("embeddings.position_embeddings.weight", skip=MPNET_PADDING),
+    "encoder.positions": sources("embeddings.position_embeddings.weight", skipped_rows=MPNET_PADDING),
 }
 
 
@@ -207,8 +207,8 @@ ALBERT = Architecture(
 # jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
 JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
 JINA_GATED = {
-    "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, piece=(0, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, split=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, split=(1, 2)),
     "encoder.layers.#.feed_forward.inner.bias": sources(None),
     "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
     "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.wo.*"),

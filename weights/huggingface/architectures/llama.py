@@ -324,8 +324,8 @@ def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, r
 
 PHI3_TABLE = {
     "STACK.layers.#.self_attention.qkv.*": sources("layers.#.self_attn.qkv_proj.*"),
-    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", piece=(0, 2)),
-    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", piece=(1, 2)),
+    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", split=(0, 2)),
+    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", split=(1, 2)),
 }
 PHI3 = decoder(_phi3_spec, _named_as_llama(PHI3_TABLE))
 
