@@ -246,7 +246,7 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     pieces: dict[str, dict[int, Tensor]] = {}
     for canonical, part in form.parts.items():
         tensor = tensors.get(canonical)
-        changed = part.kernel or part.heads or part.first or part.relu or part.offset
+        changed = part.kernel or part.heads or part.rolled_columns or part.relu or part.offset
         if changed or (tensor is None and part.added_row is None):
             raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
         if part.split != (0, 1):
