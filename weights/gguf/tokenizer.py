@@ -18,7 +18,7 @@ from fastattn.weights.containers.json_file import JsonObject, first_repeated, sh
 from fastattn.weights.huggingface.tokenizer_files import (
     CL100K,
     SPACE,
-    assembled,
+    assemble,
     chat_template,
     merges_by_scores,
     pairs_model,
@@ -164,7 +164,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
         for pattern in splitting.patterns
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = assembled(
+    tokenizer = assemble(
         pairs_model(ids, merges, splitting.ignore_merges),
         _added_tokens(vocabulary),
         {"type": "NFC"} if splitting.nfc else None,
@@ -192,7 +192,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
         "type": "Sequence",
         "normalizers": [*prepend, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
     }
-    return assembled(model, _added_tokens(vocabulary), normalizer, None, spaces_decoder(prefix)), True
+    return assemble(model, _added_tokens(vocabulary), normalizer, None, spaces_decoder(prefix)), True
 
 
 def _added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:

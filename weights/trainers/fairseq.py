@@ -18,7 +18,7 @@ from fastattn.weights.containers.json_file import decode, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.bart import LEARNED
+from fastattn.weights.huggingface.architectures.bart import LEARNED_TABLE
 from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
 from fastattn.weights.recurrent.mapping import checked
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
@@ -75,7 +75,7 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
-    tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
+    tensors = canonical_tensors(LEARNED_TABLE, spec, stored, where, "tensors do not fit the options")
     files = dictionaries(names)
     vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
     encoder, decoder = spec.stacks.values()
