@@ -31,7 +31,6 @@ SPECIFICATIONS = {
     "TransformerEncoderSpec": (1, None),
 }
 SHARED_ATTRIBUTES = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
-
 # (word of OpenNMT-tf in the names of revision 1, its replacement), in the order in which words are replaced.
 FIRST_REVISION_WORDS = (
     ("transformer/", ""),

@@ -1,7 +1,4 @@
-"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
-
-An architecture is found by config.json's model_type; each family of architectures has a file.
-"""
+"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
@@ -35,12 +32,10 @@ DECODERS = {
 }
 # Ends of the names of transformers' classes that have the projection to the vocabulary too.
 CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-
 # Name of a chat template -> its file: the default, and one for conversations with tools.
 TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
 # Settings that a config.json of text and images has for both.
 SHARED_SETTINGS = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
-
 # transformers' defaults of settings that the text_config of Gemma 3's published files omits.
 TEXT_DEFAULTS = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
 

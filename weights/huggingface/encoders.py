@@ -1,7 +1,4 @@
-"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
-
-An architecture is found by config.json's model_type; each family of architectures has a file.
-"""
+"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping

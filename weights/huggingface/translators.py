@@ -1,7 +1,4 @@
-"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint.
-
-An architecture is found by config.json's model_type; each family of architectures has a file.
-"""
+"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
 
 from dataclasses import replace
 from typing import Any

@@ -87,7 +87,6 @@ STORED_SEPARATELY: dict[type, dict[str, object]] = {
     EncoderText: {"tokenizer": b"", "dense": ()},
     GeneratorText: {"tokenizer": b""},
 }
-
 TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}  # kind of model -> its text's class
 
 
