@@ -72,8 +72,8 @@ def read_settings(
         for name, (field, minimum) in names.items():
             if values.has(name):
                 settings[field] = max(minimum, values.integer(name) - start_tokens)
-    names = values.values if separate else (*HARMLESS_VALUES, "forced_eos_token_id")
-    not_followed = _not_followed(values, names, translates=end_ids is None)
+    candidates = values.values if separate else (*HARMLESS_VALUES, "forced_eos_token_id")
+    not_followed = _not_followed(values, candidates, translates=end_ids is None)
     if values.boolean("do_sample", False):
         if settings.get("beam_size", 1) == 1:
             settings["beam_size"] = 1

@@ -301,8 +301,8 @@ def decoder(
     # Llama's and GPT-NeoX's frequencies and masks, which old files have
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
     ties_of = tied({"lm_head.weight": embedding}, ties)
-    fields = {"prefixes": (prefix,), "tied": ties_of, "buffers": buffers} | fields
-    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
+    defaults: dict[str, Any] = {"prefixes": (prefix,), "tied": ties_of, "buffers": buffers}
+    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **defaults | fields)
 
 
 def known_type(config: JsonObject, choices: Collection[str]) -> str:
