@@ -201,9 +201,9 @@ def located(model: str, progress: Progress) -> str:
     """``model`` itself if it is a path, else the folder of the model of that name, downloaded if missing."""
     if os.path.exists(model):
         return model
-    from fastattn.weights.download import named
+    from fastattn.weights.download import find
 
-    if (entry := named(model)) is not None:
+    if (entry := find(model)) is not None:
         return located_entry(entry, progress)
     from fastattn.weights.download import hub
 

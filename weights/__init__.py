@@ -1,4 +1,4 @@
-"""Bytes of a checkpoint -> (ModelSpec, arrays, tokenizer files). Installed as ``fastattn.weights``."""
+"""``read`` returns the Checkpoint that files of any known format hold. Installed as ``fastattn.weights``."""
 
 if __name__ != "fastattn.weights":
     raise ImportError("import this package as fastattn.weights (install fastattn first: pip install -e .)")
@@ -16,12 +16,12 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import in_memory
 from fastattn.system.cache_folder import cache_root, mark_used
-from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
+from fastattn.weights.folder import Directory, FilePending, check_memory, file_type
 
-# Each has a DESCRIPTION, recognize(path) and read(folder), which raises CheckpointError where a checkpoint is
-# malformed, incomplete or not supported. Tried in this order: a sentence-transformers folder is a Hugging Face
-# directory with more files, fastattn's own has files of the same names, and a PyTorch file is a zip archive, as Argos's
-# are. Each is imported when it is tried: all imports together take 15 ms.
+# Each exporter has a DESCRIPTION, recognize(path) and read(folder), which raises CheckpointError where a checkpoint is
+# malformed, incomplete or not supported. They are tried in this order: a sentence-transformers folder is a Hugging Face
+# directory with more files, fastattn's own format has files of the same names, PyTorch's files and Argos's are both zip
+# archives. An exporter is imported when it is tried: all imports together take 15 ms.
 EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
@@ -38,13 +38,13 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
 def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
     """Read a checkpoint in any format: a folder, or an .argosmodel, .gguf or .pt file.
 
-    part   as a Folder's
+    part   which part of the model to read, as ``Folder.part``
     later  whether weight matrices may be UnreadTensors, which are read when they are needed
     Raises CheckpointError for a missing path, an unknown format, a malformed file, an unsupported architecture.
     """
-    from fastattn.spec.tensors import check_tensors  # a start from the cache does not need it
+    from fastattn.spec.tensors import check_tensors  # not at the top: a start from the cache does not need it
 
-    path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
+    path = Path(os.path.expanduser(path))  # Path.expanduser raises where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":
         mark_used(path)
     try:
@@ -56,32 +56,32 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
             if later:
                 return checkpoint
             tensors = checkpoint.tensors
-            loaded = {id(tensor): in_memory(tensor) for tensor in tensors.values()}  # tied ones stay tied
+            loaded = {id(tensor): in_memory(tensor) for tensor in tensors.values()}  # tied tensors stay tied
             return replace(checkpoint, tensors={name: loaded[id(tensor)] for name, tensor in tensors.items()})
-        raise CheckpointError(_explain(path))
+        raise CheckpointError(_unrecognized_message(path))
     except OSError as error:
         check_memory(error, path)
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def check(path: Path, awaited: Collection[str]) -> None:
-    """Raise the error that ``read`` would raise before it opens an ``awaited`` file, one not downloaded yet.
+def check(path: Path, pending_files: Collection[str]) -> None:
+    """Raise the error that ``read`` would raise before it opens one of ``pending_files``, not downloaded yet.
 
-    Checks Hugging Face's folders and their like; other formats describe little outside their weights.
+    Only fastattn's own and Hugging Face's folders are checked: other formats say little outside their weights.
     """
     exporter = _exporter_of(path, ("fastattn", "sentence-transformers", "huggingface"))
     if exporter is not None:
-        with contextlib.suppress(Awaited):
-            exporter.read(Directory(path, awaited))
+        with contextlib.suppress(FilePending):
+            exporter.read(Directory(path, pending_files))
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:
-    """The first exporter of these ``names`` that recognizes the path, or None."""
+    """The first of the exporters ``names`` that recognizes the path, or None."""
     return next((module for name in names if (module := EXPORTERS[name]()).recognize(path)), None)
 
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
-    """Raise CheckpointError where tensors share so much of the file that packing each would fill the disk."""
+    """Raise CheckpointError where tensors share so many bytes of the files that packing each would fill the disk."""
     from fastattn.weights.containers.zip_archive import MOST_SHARING, SMALLEST_SUSPECT
 
     size = sum(file.stat().st_size for file in checkpoint.files)
@@ -90,18 +90,18 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
         raise CheckpointError(f"{path}: its tensors have {total} numbers, more than {MOST_SHARING} for each byte there")
 
 
-def _explain(path: Path) -> str:
+def _unrecognized_message(path: Path) -> str:
     """The error message for a path that no exporter recognizes."""
     formats = "; ".join(load().DESCRIPTION for load in EXPORTERS.values())
     if not path.exists():
         return f"{path}: no such file or folder; expected one of: {formats}"
-    kind = kind_of(path)
+    kind = file_type(path)
     if kind not in ("file", "folder"):
         return f"{path}: a {kind}, not a checkpoint; expected one of: {formats}"
     if kind == "folder":
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        contents = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
+        count = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        contents = f"found {', '.join(map(ascii, names[:8]))}{count}" if names else "the folder is empty"
         return f"{path}: not a checkpoint of a known format; expected one of: {formats}; {contents}"
     hint = "; give its folder, not the file" if path.name in ("model.bin", "model.safetensors", "config.json") else ""
     return f"{path}: not a checkpoint of a known format; expected one of: {formats}{hint}"

@@ -1,4 +1,4 @@
-"""A checkpoint's files by name: in a directory here, in an archive in ``containers.zip_archive``."""
+"""A checkpoint's files by name: the Protocol, and files on disk; ``containers.zip_archive`` has those of an archive."""
 
 import errno
 import mmap
@@ -14,14 +14,14 @@ from fastattn.errors import CheckpointError, OutOfMemoryError
 class Folder(Protocol):
     """The files of one checkpoint. A name is relative and has forward slashes.
 
-    part  "encoder": only the encoder is read, where it can be a model by itself (T5's); "": the whole
+    part  "encoder": read only the encoder, where it can be a model by itself (T5's); "": the whole model
     """
 
     part: str
 
     @property
-    def used(self) -> list[Path]:
-        """The files on disk that were read so far."""
+    def files_read(self) -> list[Path]:
+        """The paths of the files on disk that were read so far."""
 
     def contains(self, name: str) -> bool: ...
 
@@ -32,41 +32,41 @@ class Folder(Protocol):
         """The file's name in error messages."""
 
 
-class Awaited(Exception):
-    """Raised where a file that is not downloaded yet is read: all files that were read before it are valid."""
+class FilePending(Exception):
+    """Raised by reading a file that is not downloaded yet: all files that were read before are valid."""
 
 
 class Directory:
     """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
 
-    awaited  names of files that are still to be downloaded: they count as existing, reading one raises Awaited
+    pending_files  names of files not downloaded yet: they count as existing, reading one raises FilePending
     """
 
-    def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
+    def __init__(self, path: Path, pending_files: Collection[str] = (), part: str = "") -> None:
         self.path, self.part = path, part
-        self.awaited = frozenset(awaited)
-        self.used: list[Path] = []
+        self.pending_files = frozenset(pending_files)
+        self.files_read: list[Path] = []
 
     def names(self) -> list[str]:
-        """The names of the files in the folder itself."""
+        """The names of the files at the folder's top."""
         files = {entry.name for entry in self.path.iterdir() if entry.is_file()}
-        return sorted(files.union(name for name in self.awaited if "/" not in name))
+        return sorted(files.union(name for name in self.pending_files if "/" not in name))
 
     def contains(self, name: str) -> bool:
-        return name in self.awaited or (self.path / name).exists()
+        return name in self.pending_files or (self.path / name).exists()
 
     def read(self, name: str) -> memoryview:
-        if name in self.awaited:
-            raise Awaited(name)
-        self.used.append(self.path / name)
+        if name in self.pending_files:
+            raise FilePending(name)
+        self.files_read.append(self.path / name)
         return map_file(self.path / name)
 
     def where(self, name: str) -> str:
         return str(self.path / name)
 
 
-def kind_of(path: Path) -> str:
-    """The kind of a path, links followed: file, folder, FIFO, socket or device; "" where nothing is there."""
+def file_type(path: Path) -> str:
+    """The type of a path, links followed: file, folder, FIFO, socket or device; "" where the path does not exist."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # ValueError: a path with a NUL
@@ -83,7 +83,7 @@ class FileMap(mmap.mmap):
 
 def map_file(path: Path) -> memoryview:
     """The mapped bytes of a file, copy on write: arrays over them are writable, the file never changes."""
-    kind = kind_of(path)
+    kind = file_type(path)
     if kind != "file":
         raise CheckpointError(f"{path}: no such file" if not kind else f"{path}: should be a file, is a {kind}")
     try:
@@ -94,7 +94,7 @@ def map_file(path: Path) -> memoryview:
 
 
 def map_opened(stream: IO[bytes], path: Path) -> memoryview:
-    """``map_file`` of an open file. Raises OSError, OutOfMemoryError if the system had no memory."""
+    """``map_file`` of an open file. Raises OSError; OutOfMemoryError if the system had no memory."""
     if not os.fstat(stream.fileno()).st_size:
         return memoryview(bytearray())
     try:
@@ -107,6 +107,6 @@ def map_opened(stream: IO[bytes], path: Path) -> memoryview:
 
 
 def check_memory(error: Exception, path: Path) -> None:
-    """Raise OutOfMemoryError if the system had no memory: nothing is wrong with the file."""
+    """Raise OutOfMemoryError if ``error`` says that the system had no memory: nothing is wrong with the file."""
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         raise OutOfMemoryError(f"not enough memory to read {path}") from None

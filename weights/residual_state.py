@@ -1,4 +1,4 @@
-"""Residual networks in state dicts by timm's names: plain, in groups, with gates; the shapes say which.
+"""Residual networks in state dicts with timm's names: the shapes say whether they are plain, grouped or gated.
 
 Batch norms are folded into the convolutions before them.
 """
@@ -14,18 +14,18 @@ from fastattn.weights.tensor_mapping import Array
 
 
 class ResidualState:
-    """A state dict by timm's names; it notes which tensors are not taken."""
+    """A state dict with timm's names, without their ``prefix``; it notes which tensors were not used."""
 
     def __init__(self, stored: Mapping[str, Array], where: str, prefix: str = ""):
         self._arrays = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
-        self._left = {name for name in self._arrays if not name.startswith("fc.")}
+        self._unused = {name for name in self._arrays if not name.startswith("fc.")}
         self.where = where
 
-    def _shape(self, name: str, sizes: int = 4) -> tuple[int, ...]:
-        """The shape of a tensor, which should have so many axes; zeros where it is missing."""
-        shape = self._arrays[name].shape if name in self._arrays else (0,) * sizes
-        if len(shape) != sizes:
-            raise CheckpointError(f"{self.where}: {name} should have {sizes} axes, is {list(shape)}")
+    def _shape(self, name: str, axes: int = 4) -> tuple[int, ...]:
+        """The shape of a tensor, which should have ``axes`` axes; zeros where there is no such tensor."""
+        shape = self._arrays[name].shape if name in self._arrays else (0,) * axes
+        if len(shape) != axes:
+            raise CheckpointError(f"{self.where}: {name} should have {axes} axes, is {list(shape)}")
         return tuple(shape)
 
     @property
@@ -36,7 +36,7 @@ class ResidualState:
     def _take(self, name: str) -> np.ndarray:
         if name not in self._arrays:
             raise CheckpointError(f"{self.where}: tensors do not fit a residual network: missing {name}")
-        self._left.discard(name)
+        self._unused.discard(name)
         return self._arrays[name].vector.reshape(self._arrays[name].shape)
 
     def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
@@ -52,11 +52,11 @@ class ResidualState:
         widths = tuple(self._shape(f"{stage}.conv2.weight")[0] for stage in stages)
         bottleneck = "layer1.0.conv3.weight" in self._arrays
         outputs = self._shape("layer1.0.conv3.weight")[0] if bottleneck else widths[0]
-        inner = max(1, self._shape("layer1.0.conv2.weight")[1])
-        gate, squeezed = "none", ""
-        for name, sign in (("squeeze-excitation", "se.fc1.weight"), ("cbam", "se.channel.fc1.weight")):
-            if f"layer1.0.{sign}" in self._arrays:
-                gate, squeezed = name, sign
+        group_width = max(1, self._shape("layer1.0.conv2.weight")[1])
+        gate, gate_weight = "none", ""
+        for kind, weight in (("squeeze-excitation", "se.fc1.weight"), ("cbam", "se.channel.fc1.weight")):
+            if f"layer1.0.{weight}" in self._arrays:
+                gate, gate_weight = kind, weight
         stem, _, side, _ = self._shape("conv1.weight")
         return ResidualSpec(
             image=image,
@@ -65,19 +65,19 @@ class ResidualState:
             blocks=tuple(blocks),
             widths=widths,
             expansion=outputs // max(1, widths[0]) if bottleneck else 1,
-            groups=max(1, widths[0] // inner) if bottleneck else 1,
+            groups=max(1, widths[0] // group_width) if bottleneck else 1,
             gate=gate,
-            squeezed=tuple(self._shape(f"{stage}.{squeezed}")[0] for stage in stages) if squeezed else (),
+            squeezed=tuple(self._shape(f"{stage}.{gate_weight}")[0] for stage in stages) if gate_weight else (),
         )
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
-        """The tensors by canonical name, batch norms folded; CheckpointError where the state dict has more."""
+        """The tensors by canonical name, batch norms folded; CheckpointError where tensors of the state dict remain."""
         tensors: dict[str, np.ndarray] = {}
 
         def add(target: str, conv: str, norm: str) -> None:
             mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
-            self._left.discard(f"{norm}.num_batches_tracked")
+            self._unused.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
             if weight_FCYX.ndim != 4 or any(vector.shape != weight_FCYX.shape[:1] for vector in statistics[:4]):
                 raise CheckpointError(f"{self.where}: {conv} {list(weight_FCYX.shape)} and {norm} do not fit")
@@ -86,26 +86,26 @@ class ResidualState:
             tensors[f"{name}.{target}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
-        numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
-        for i, (place, (stage, block)) in enumerate(zip(spec.places, numbers)):
+        positions = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
+        for i, (place, (stage, block)) in enumerate(zip(spec.places, positions)):
             stored, layer = f"layer{stage}.{block}", f"layers.{i}"
             for k in range(1, 3 + (spec.expansion > 1)):
                 add(f"{layer}.{k}", f"{stored}.conv{k}.weight", f"{stored}.bn{k}")
             if place.has_shortcut:
                 add(f"{layer}.shortcut", f"{stored}.downsample.0.weight", f"{stored}.downsample.1")
             if spec.gate != "none":
-                inner = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
+                mlp = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
                 for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
-                    weight = self._take(f"{inner}.{fc}.weight")
+                    weight = self._take(f"{mlp}.{fc}.weight")
                     tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
-                    bias = f"{inner}.{fc}.bias"
+                    bias = f"{mlp}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
-                    # CBAM adds an MLP's two results
+                    # CBAM adds the MLP's results for the maximum and for the mean, so its last bias counts twice
                     tensors[f"{name}.{layer}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
                 add(f"{layer}.gate.spatial", f"{stored}.se.spatial.conv.conv.weight", f"{stored}.se.spatial.conv.bn")
-        if self._left:
-            unexpected = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
+        if self._unused:
+            unexpected = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._unused)]
             problems = "; ".join(first_of(unexpected, "unexpected"))
             raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
         return tensors

@@ -19,7 +19,7 @@ from fastattn.spec.text_spec import DecodingSettings, GeneratorText
 from fastattn.text.chat import ChatTemplate
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoders import DECODERS, find_decoder, text_part
+from fastattn.weights.huggingface.decoders import DECODERS, find_decoder, text_config
 from fastattn.weights.native import convert
 from tests import messages
 from tests.architectures.case import Case, make_ids, make_types, some_rows
@@ -207,7 +207,7 @@ def test_published_parts_leave_out_what_is_usual() -> None:
         "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
     }  # fmt: skip
-    config = text_part(JsonObject({"model_type": "gemma3", "text_config": part}, "config.json"))
+    config = text_config(JsonObject({"model_type": "gemma3", "text_config": part}, "config.json"))
     stack = find_decoder(config).spec(config)
     assert (stack.attention.heads, stack.attention.key_heads, stack.attention.head_width) == (8, 4, 256)
     assert (stack.vocabulary, stack.max_positions) == (262_208, 131_072) and stack.local is not None

@@ -17,7 +17,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.native import FIRST_NAMES
+from fastattn.weights.native import VERSION_1_NAMES
 
 PARTS = {
     "attention": arch.AttentionSpec,
@@ -28,7 +28,7 @@ PARTS = {
     "alignment": arch.AlignmentSpec,
 }
 # Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
-KEYWORDS = FIRST_NAMES | {
+KEYWORDS = VERSION_1_NAMES | {
     **{name: ("attention", name) for name in ("head_norms", "norms_after_positions", "norms_of_all_heads", "softcap")},
     "input_norms": ("norms", "input"), "first_norm": ("norms", "first"), "output_norms": ("norms", "output"),
     "layers_without": ("positions", "layers_without"), "learned_positions": ("positions", "learned"),

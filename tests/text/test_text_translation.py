@@ -16,7 +16,7 @@ from fastattn.text.languages import Languages, language, language_tokens
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, VocabularyMap, split_lines
 from fastattn.weights import read
-from fastattn.weights.download.hub import needed
+from fastattn.weights.download.hub import select_files
 from tests import GOLDENS
 from tests.cli.commands import run, succeed
 from tests.messages import refused
@@ -244,7 +244,7 @@ def test_packages_and_the_hub_carry_it(tmp_path):
     (package / "sentencepiece.model").write_bytes(b"pieces")
     text = read(package).text
     assert text.vocabulary_map == (package / "model" / "vmap.txt").read_bytes()
-    files = needed(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
+    files = select_files(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
     assert files is not None and "vmap.txt" in files.first
 
 

@@ -64,7 +64,7 @@ def test_rows_of_a_tensor_joined_from_pieces_of_others(kind: str, few_at_once: N
     whole = np.concatenate([tensor.float32() for tensor in files.values()])
     parts = {
         "both.weight": sources("a", "b", rows=(90, 60), shape=(150, 64)),
-        "piece.weight": sources("a", piece=(1, 3), shape=(30, 64)),
+        "piece.weight": sources("a", split=(1, 3), shape=(30, 64)),
         "turned.weight": sources("a", transposed=True, shape=(64, 90)),
     }
     made = make_tensors(parts, files)

@@ -1,4 +1,4 @@
-"""Copies named members out of a zip (wheel) or a gzipped tar (sdist): regular files only, to paths the caller names."""
+"""Copying members out of a zip (wheel) or gzipped tar (sdist): only regular files, only to paths the caller names."""
 
 import contextlib
 import stat
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 
 class ArchiveError(Exception):
@@ -17,10 +17,10 @@ class ArchiveError(Exception):
 
 
 def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    """Copy members of an archive: ``targets`` maps a member's name to its new path, whose folder is made.
+    """Copy members of an archive: ``targets`` maps a member's name to its new path, whose folder is created.
 
     limit  the most bytes that all members may unpack to, whatever the archive's headers say
-    Raises ArchiveError; an OSError of writing passes through.
+    Raises ArchiveError for the archive, OSError for the files written.
     """
     if archive.name.endswith((".tar.gz", ".tgz")):
         _extract_tar(archive, targets, limit)
@@ -29,8 +29,8 @@ def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
 
 
 @contextlib.contextmanager
-def _reading(archive: Path) -> Iterator[None]:
-    """Turn errors inside into an ArchiveError: an archive's numbers may even cause a seek out of bounds."""
+def _archive_errors(archive: Path) -> Iterator[None]:
+    """Turn errors of the body into an ArchiveError: an archive's numbers may even cause a seek out of bounds."""
     try:
         yield
     except (
@@ -41,7 +41,7 @@ def _reading(archive: Path) -> Iterator[None]:
 
 
 def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    with _reading(archive):
+    with _archive_errors(archive):
         file = zipfile.ZipFile(archive)
     with file:
         names = set(file.namelist())
@@ -49,10 +49,10 @@ def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None
             if name not in names:
                 raise ArchiveError(f"{archive.name} has no member {name}")
             member = file.getinfo(name)
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG) or member.is_dir():
+            file_type = stat.S_IFMT(member.external_attr >> 16)
+            if file_type not in (0, stat.S_IFREG) or member.is_dir():
                 raise ArchiveError(f"{archive.name}: the member {name} is not a regular file")
-            with _reading(archive):
+            with _archive_errors(archive):
                 source = file.open(member)
             with source:
                 limit = _copy(source, target, limit, archive, name)
@@ -60,11 +60,11 @@ def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None
 
 def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
     missing = dict(targets)
-    with _reading(archive):
+    with _archive_errors(archive):
         file = tarfile.open(archive, "r:gz")
     with file:
         while missing:
-            with _reading(archive):
+            with _archive_errors(archive):
                 member = file.next()
             if member is None:
                 raise ArchiveError(f"{archive.name} has no member {min(missing)}")
@@ -78,12 +78,12 @@ def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None
 
 
 def _copy(source: IO[bytes], target: Path, limit: int, archive: Path, name: str) -> int:
-    """Copy one member; returns what is left of the limit."""
+    """Copy one member; returns ``limit`` less the member's bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "xb") as file:
         while True:
-            with _reading(archive):
-                chunk = source.read(_CHUNK)
+            with _archive_errors(archive):
+                chunk = source.read(_CHUNK_BYTES)
             if not chunk:
                 return limit
             limit -= len(chunk)

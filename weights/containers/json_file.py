@@ -1,4 +1,4 @@
-"""Untrusted JSON: parsed whole, then read field by field with errors that name file and field, or into dataclasses."""
+"""Untrusted JSON: parsed whole, then read field by field or into dataclasses, with errors that name file and field."""
 
 import dataclasses
 import json
@@ -12,8 +12,8 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
 
-GREATEST = sys.float_info.max  # an integer may be greater
-# More than any real size has; a product of integers of thousands of digits could not be printed in an error.
+GREATEST_FLOAT = sys.float_info.max  # an integer may be greater
+# More digits than any real size has: a product of integers of thousands of digits could not be printed in an error.
 MOST_DIGITS = 500
 
 
@@ -29,7 +29,7 @@ class JsonObject:
 
     def integer(self, name: str, default: int | None = None, minimum: int = 0) -> int:
         value = self._value(name, default, "an integer")
-        # Tokenizers write "no limit" as 1e30, sometimes as a float.
+        # Tokenizers write "no limit" as 10**30, some of them as a float.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -38,7 +38,7 @@ class JsonObject:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._value(name, default, "a number")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= GREATEST:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= GREATEST_FLOAT:
             raise self.error(name, "a finite number", value)
         return float(value)
 
@@ -67,11 +67,11 @@ class JsonObject:
     def error(self, name: str, expected: str, value: object) -> CheckpointError:
         return CheckpointError(f"{self.where}: {name} should be {expected}, is {shorten(value)}")
 
-    def _value(self, name: str, default: Any, expected: str, fits: Callable[[Any], bool] = lambda value: True) -> Any:
+    def _value(self, name: str, default: Any, expected: str, is_valid: Callable[[Any], bool] = lambda _: True) -> Any:
         value = default if self.values.get(name) is None else self.values[name]
         if value is None:
             raise CheckpointError(f"{self.where}: {name} is missing; expected {expected}")
-        if not fits(value):
+        if not is_valid(value):
             raise self.error(name, expected, value)
         return value
 
@@ -92,8 +92,8 @@ def read_optional(folder: Folder, name: str) -> JsonObject:
     return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
 
 
-def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
-    """The bytes as UTF-8 text; CheckpointError where they are not."""
+def decode(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
+    """The text that the bytes encode, in UTF-8; CheckpointError where they are no text."""
     try:
         return str(data, encoding)
     except UnicodeDecodeError as error:
@@ -101,9 +101,9 @@ def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> st
 
 
 def parse_json(data: bytes, where: str) -> Any:
-    text = decoded(data, where, "utf-8-sig")
+    text = decode(data, where, "utf-8-sig")
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
+        return json.loads(text, object_pairs_hook=_unique_names, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
 
@@ -126,7 +126,7 @@ def shorten(value: object) -> str:
 
 
 def first_repeated(names: Iterable[str]) -> str:
-    """The first name that occurs a second time; some name does."""
+    """The first name that occurs a second time; StopIteration where none does."""
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
@@ -137,7 +137,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
         raise ValueError(f"the name {shorten(first_repeated(name for name, _ in pairs))} is given twice")
@@ -146,8 +146,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 GREATEST_INTEGER = 2**31 - 1
 GREATEST_NUMBER = float(np.finfo(np.float32).max)  # beyond it, casts to float32 would overflow
-# Type -> (its name in errors, whether a JSON value is one).
-PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+# Type of a field -> (its name in errors, (a JSON value) -> whether the field may have it).
+FIELD_TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: type(value) is bool),
     int: ("an integer of 32 bits", lambda value: type(value) is int and abs(value) <= GREATEST_INTEGER),
     float: ("a number of float32", lambda value: type(value) in (int, float) and abs(value) <= GREATEST_NUMBER),
@@ -156,15 +156,15 @@ PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def _all(kind: Any) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(PLAIN[kind][1], value))
+def _list_of(item_type: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(FIELD_TYPES[item_type][1], value))
 
 
-PLAIN |= {
-    tuple[tuple[int, ...], ...]: ("a list of lists of integers of 32 bits", _all(tuple[int, ...])),
-    tuple[int, ...]: ("a list of integers of 32 bits", _all(int)),
-    tuple[float, ...]: ("a list of numbers of float32", _all(float)),
-    tuple[str, ...]: ("a list of strings", _all(str)),
+FIELD_TYPES |= {
+    tuple[tuple[int, ...], ...]: ("a list of lists of integers of 32 bits", _list_of(tuple[int, ...])),
+    tuple[int, ...]: ("a list of integers of 32 bits", _list_of(int)),
+    tuple[float, ...]: ("a list of numbers of float32", _list_of(float)),
+    tuple[str, ...]: ("a list of strings", _list_of(str)),
     dict[str, str]: (
         "an object of strings",
         lambda value: isinstance(value, dict) and all(map(is_text, [*value, *value.values()])),
@@ -179,57 +179,58 @@ def as_json(value: object) -> bytes:
 
 
 def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """The fields of a dataclass as a dict for ``json.dumps``, nested ones too, without fields ``stored_separately``."""
+    """The fields of a dataclass, and of dataclasses in it, for ``json.dumps``; without fields ``stored_separately``."""
     names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]
     values = {name: getattr(value, name) for name in names}
     return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in values.items()}
 
 
 def from_plain(
-    kind: type[T],
+    record_type: type[T],
     values: object,
     name: str,
     problems: list[str],
     stored_separately: Mapping[str, object] | None = None,
-    kinds: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({}),
+    variants: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({}),
 ) -> T | None:
-    """The dataclass ``kind`` from a JSON object; None on failure, with every reason appended to ``problems``.
+    """A ``record_type``, a dataclass, from a JSON object; None on failure, with every reason appended to ``problems``.
 
     A field that has a default may be missing: the file may be older than the field.
 
     name               the object's name in errors ("" for the whole file)
     stored_separately  fields that the object does not have, and their values until they are read
-    kinds              dataclass of a field -> (the field's JSON value) -> the dataclass to read it as
+    variants           dataclass of a field -> (the field's JSON value) -> the dataclass to make of the value
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")
         return None
-    earlier = len(problems)
+    problems_before = len(problems)
     prefix = f"{name}." if name else ""
-    hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
+    separate_fields = stored_separately or {}
+    hints = {field: hint for field, hint in get_type_hints(record_type).items() if field not in separate_fields}
     problems += [
         f"{prefix}{field.name} is missing"
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        for field in dataclasses.fields(record_type)  # type: ignore[arg-type]
         if field.name in hints and field.name not in values
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
-        field: _convert(hint, values[field], prefix + field, problems, kinds)
+        field: _convert(hint, values[field], prefix + field, problems, variants)
         for field, hint in hints.items()
         if field in values
     }
-    if len(problems) > earlier:
+    if len(problems) > problems_before:
         return None
     try:
-        return kind(**fields, **(stored_separately or {}))
+        return record_type(**fields, **separate_fields)
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return None
 
 
 def _convert(
-    hint: Any, value: object, name: str, problems: list[str], kinds: Mapping[Any, Callable[[Any], Any]]
+    hint: Any, value: object, name: str, problems: list[str], variants: Mapping[Any, Callable[[Any], Any]]
 ) -> Any:
     options = [option for option in get_args(hint) if option is not NoneType]
     if NoneType in get_args(hint):
@@ -237,10 +238,10 @@ def _convert(
             return None
         (hint,) = options
     if dataclasses.is_dataclass(hint):
-        kind: Any = kinds[hint](value) if hint in kinds else hint
-        return from_plain(kind, value, name, problems, None, kinds)
-    label, fits = PLAIN[hint]
-    if not fits(value):
+        record_type: Any = variants[hint](value) if hint in variants else hint
+        return from_plain(record_type, value, name, problems, None, variants)
+    label, is_valid = FIELD_TYPES[hint]
+    if not is_valid(value):
         problems.append(f"{name} should be {label}, is {shorten(value)}")
         return None
     if hint == tuple[tuple[int, ...], ...]:

@@ -1,11 +1,11 @@
 """ONNX files: a graph's float32 initialisers by name, a recurrent node's by PyTorch's names. No graph is run.
 
-A file is protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value. Unknown fields are
+A file is protocol buffers (onnx.proto): a field is one integer of its number and kind, then a value. Unknown fields are
 skipped. A recurrent node has initialisers W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H]
 of its G gates: input, output, forget, cell in an LSTM; update, reset, new in a GRU. They become ``CELL.weight_ih_l0``,
 ``weight_hh_l0``, ``bias_ih_l0`` and ``bias_hh_l0`` (``_reverse`` for the second direction), with gates in the order of
-``spec.recurrent`` CELLS. CELL is the cell's name in CELLS: the two forms of a GRU have the same weights, and the name
-keeps a mapping from taking one for the other.
+``spec.recurrent`` CELLS. CELL is the cell's name in CELLS: the two variants of a GRU have equal weights, and the name
+keeps a mapping from confusing the two.
 """
 
 import math
@@ -17,19 +17,19 @@ from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.safetensors import HIGHEST_RANK, StoredTensor, nonzero_product
 
-# Kinds of fields: an integer, eight bytes, bytes after their number, four bytes.
+# Kinds of fields: an integer, eight bytes, a number of bytes and the bytes, four bytes.
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
 LONGEST_VARINT = 10
 MODEL_GRAPH = 7
 GRAPH_NODE, GRAPH_INITIALIZER = 1, 5
 NODE_INPUT, NODE_OPERATION, NODE_ATTRIBUTE = 1, 4, 5
 ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_TEXT = 1, 3, 4
-TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_NAME, TENSOR_RAW, TENSOR_ELSEWHERE = 1, 2, 4, 8, 9, 13
+TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL = 1, 2, 4, 8, 9, 13
 FLOAT = 1
 DIRECTIONS = {"forward": 1, "bidirectional": 2}
-# The inputs of a node: rows, W, R, B, lengths, first h, of an LSTM first c and peepholes.
+# The numbers of a node's inputs: rows, W, R, B, lengths, first h; of an LSTM also first c and peepholes.
 W, R, B, PEEPHOLES = 1, 2, 3, 7
-# The attributes that a node may have beside its hidden_size, and their values that are supported.
+# Attributes that a node may have besides hidden_size -> the values that are supported.
 ATTRIBUTES: dict[str, Sequence[Any]] = {
     "direction": [*DIRECTIONS], "layout": [0], "input_forget": [0], "linear_before_reset": [0, 1]
 }  # fmt: skip
@@ -39,7 +39,7 @@ Value = int | memoryview
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
-    """The tensors of a file by name; raises CheckpointError for what is malformed, or a node with more to it."""
+    """The tensors of a file by name; CheckpointError for a malformed file or an unsupported recurrent node."""
     graphs = [value for number, value in _fields(data, where) if number == MODEL_GRAPH]
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
         raise CheckpointError(f"{where}: should be an ONNX model with one graph, has {len(graphs)}")
@@ -59,8 +59,8 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _fields(data: memoryview, where: str) -> Iterator[tuple[int, Value]]:
-    reader = ByteReader(data, where)
+def _fields(message: memoryview, where: str) -> Iterator[tuple[int, Value]]:
+    reader = ByteReader(message, where)
     while reader.remaining:
         number, kind = divmod(_varint(reader), 8)
         if kind == VARINT:
@@ -107,9 +107,9 @@ def _integers(value: Value, where: str) -> list[int]:
 
 
 def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
-    """{name: tensor} of an initialiser; {} if it is not float32."""
+    """{name: tensor} of an initialiser; {} if the initialiser is not float32."""
     shape: list[int] = []
-    name, kind, elsewhere = "", 0, False
+    name, dtype, is_external = "", 0, False
     floats: list[memoryview] = []
     for number, value in _fields(message, where):
         if number == TENSOR_DIMS:
@@ -117,14 +117,14 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
         elif number == TENSOR_NAME:
             name = _text(value, where)
         elif number == TENSOR_TYPE and isinstance(value, int):
-            kind = value
+            dtype = value
         elif number in (TENSOR_FLOATS, TENSOR_RAW):
             floats.append(_bytes(value, where))
-        elif number == TENSOR_ELSEWHERE:
-            elsewhere = True
-    if kind != FLOAT:
+        elif number == TENSOR_EXTERNAL:
+            is_external = True
+    if dtype != FLOAT:
         return {}
-    if elsewhere:
+    if is_external:
         raise CheckpointError(f"{where}: {name} is stored in another file, which is not supported")
     size = 4 * math.prod(shape[: HIGHEST_RANK + 1])
     data = floats[0] if len(floats) == 1 else memoryview(b"".join(floats))
@@ -138,7 +138,7 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
 def _with_cell(
     operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
-    """The tensors, with the node's initialisers under PyTorch's names."""
+    """The tensors, with the recurrent node's initialisers under PyTorch's names."""
     label, gates = f"{where}: its {operation}", len(GATES[operation])
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
@@ -162,18 +162,18 @@ def _with_cell(
     if cell == "gru" and not attributes.get("linear_before_reset"):
         cell = "gru_reset_before"
     renamed = {name: tensor for name, tensor in tensors.items() if name not in names}
-    for d, end in enumerate(("", "_reverse")[:count]):
+    for d, suffix in enumerate(("", "_reverse")[:count]):
         (weight_ih,), (weight_hh,), (bias_ih, bias_hh) = (arrays[letter][d] for letter in "WRB")
-        parts = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
-        for part, array in parts.items():
-            name = f"{cell}.{part}_l0{end}"
+        weights = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+        for kind, array in weights.items():
+            name = f"{cell}.{kind}_l0{suffix}"
             ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
             renamed[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
     return renamed
 
 
 def _attribute(message: memoryview, where: str) -> tuple[str, Any]:
-    """(name, value) of a node's attribute, an integer or text; "" for a value of another kind."""
+    """(name, value) of a node's attribute, an integer or text; the value is "" where it has another type."""
     fields = dict(_fields(message, where))
     name = _text(fields.get(ATTRIBUTE_NAME, memoryview(b"")), where)
     if ATTRIBUTE_TEXT in fields:

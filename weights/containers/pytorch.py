@@ -1,12 +1,12 @@
 """PyTorch's files of tensors (pytorch_model.bin), in the zip form and the older stream: mapped, nothing executed.
 
-The zip has the pickle of a state dict in NAME/data.pkl and each storage, not compressed, in NAME/data/KEY; the stream
-is five pickles (magic number, version, machine, state dict, keys), then each storage's count and bytes. Sizes, offsets
+The zip has the pickle of a state dict in NAME/data.pkl and each storage, not compressed, in NAME/data/KEY. The stream
+has five pickles (magic number, version, system, state dict, keys), then each storage's count and bytes. Sizes, offsets
 and strides are checked against the file before anything is allocated.
 
-Only the opcodes that tensors need are parsed. Python's own unpickler is not used, so nothing of a pickle can be called,
-imported or given attributes: the names in GLOBALS stand for themselves, REDUCE knows four of them, a trainer's options
-become a dict, anything else is refused.
+Only the opcodes that tensors need are parsed. Python's own unpickler is not used, so nothing that a pickle names is
+called, imported or given attributes: a name of GLOBALS becomes a Global, and REDUCE accepts the functions of CALLS and
+OPAQUE. A trainer's options become a dict. Anything else is refused.
 """
 
 import math
@@ -22,13 +22,13 @@ from fastattn.weights.containers.safetensors import HIGHEST_RANK, TYPES, StoredT
 from fastattn.weights.containers.zip_archive import MAGIC, MOST_SHARING, ZipError, list_members, packed_bytes
 from fastattn.weights.folder import Folder
 
-LONGEST = 1 << 21  # bytes of one pickle, some 15,000 tensors; an opcode of one byte may take a hundred of memory
-FILE_SHARE = 64  # or this part of a file: a large model's checkpoint may hold vocabularies too
+LONGEST = 1 << 21  # bytes of a pickle, some 15,000 tensors: an opcode of one byte may take a hundred of memory
+FILE_SHARE = 64  # a pickle may also have 1 / FILE_SHARE of the file's bytes: large models' files may hold vocabularies
 HIGHEST_PROTOCOL = 5
 LONGEST_LINE = 256
 LONGEST_INTEGER = 16  # bytes
-LONGEST_KEY = 256  # characters of a storage's name, which is a number from 0 in torch.save's files
-# Class of a storage -> safetensors' name of its elements' type.
+LONGEST_KEY = 256  # characters of a storage's key, which torch.save makes from a number
+# Class of a storage -> the type of its elements, by safetensors' name.
 STORAGES = {
     "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16",
     "torch.DoubleStorage": "F64", "torch.BoolStorage": "BOOL", "torch.ByteStorage": "U8", "torch.CharStorage": "I8",
@@ -43,14 +43,14 @@ class PickleError(Exception):
 
 @dataclass(frozen=True)
 class Global:
-    """A global name in a pickle; never imported."""
+    """The dotted name of a class or function in a pickle; never imported."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Storage:
-    """An array of ``count`` numbers of a type of safetensors.TYPES; its bytes are stored elsewhere."""
+    """An array of ``count`` numbers of a type of safetensors.TYPES; its bytes are outside the pickle."""
 
     dtype: str
     key: str
@@ -59,7 +59,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor as a view of a storage; offset and strides in elements. Not yet checked against the storage."""
+    """A tensor as a view of a storage, not yet checked against it; offset and strides in elements."""
 
     storage: Storage
     offset: int
@@ -72,13 +72,13 @@ class Namespace(dict):
 
 
 class Opaque:
-    """An object whose contents do not matter, such as a number of NumPy's among a trainer's records."""
+    """An object whose contents do not matter, such as a NumPy number in a trainer's records of progress."""
 
 
 class Stream:
-    """Bytes with a position, from which pickles are read; ``storages`` has the storages that they name, by key.
+    """Bytes with a position, from which pickles are read; ``storages`` has the storages that the pickles name, by key.
 
-    file_size  of the whole file, if the bytes are part of one
+    file_size  the size of the whole file, if the bytes are part of one
     """
 
     def __init__(self, data: memoryview, file_size: int = 0) -> None:
@@ -93,36 +93,36 @@ class Stream:
         self.position += count
         return self.data[self.position - count : self.position]
 
-    def number(self, form: str) -> Any:
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+    def number(self, layout: str) -> Any:
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
 
     def line(self) -> str:
         line, end, _ = bytes(self.data[self.position : self.position + LONGEST_LINE]).partition(b"\n")
         if not end:
             raise PickleError(f"a name should end within {LONGEST_LINE} bytes")
         self.position += len(line) + 1
-        return _decoded(line)
+        return _decode(line)
 
 
 def unpickle(stream: Stream) -> Any:
-    """The object of the pickle at the stream's position; PickleError for one with other types than these.
+    """The object of the pickle at the stream's position; it may contain itself: do not print, hash or compare it.
 
-    None, bool, int, float, str, tuple, list, dict with keys of str or int, Global, Storage, TensorView, Namespace and
-    Opaque. The object may contain itself: do not print, hash or compare it.
+    Its types are None, bool, int, float, str, tuple, list, dict with keys of str or int, Global, Storage, TensorView,
+    Namespace and Opaque; PickleError where a pickle has another type.
     """
     return _Machine(stream).run()
 
 
 class _Machine:
-    """Stack, marked stacks below it, and memo, as Python's pickletools describes them."""
+    """A pickle machine, as Python's pickletools describes it: a stack, the stacks below each mark, a memo."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []
+        self.lower_stacks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.begin = stream.position
-        self.gone_through = 0  # the number of items in REDUCE's arguments
+        self.argument_items = 0  # the number of items in all of REDUCE's list and tuple arguments
 
     def run(self) -> Any:
         begin = self.begin
@@ -142,19 +142,19 @@ class _Machine:
             raise PickleError("its pickle lacks an operand")
         return self.stack.pop()
 
-    def top(self, kind: type) -> Any:
-        if not self.stack or type(self.stack[-1]) is not kind:
-            raise PickleError(f"its pickle fills or changes something that is no {kind.__name__}")
+    def top(self, expected: type) -> Any:
+        if not self.stack or type(self.stack[-1]) is not expected:
+            raise PickleError(f"its pickle fills or changes something that is no {expected.__name__}")
         return self.stack[-1]
 
     def mark(self) -> None:
-        self.below.append(self.stack)
+        self.lower_stacks.append(self.stack)
         self.stack = []
 
     def pop_mark(self) -> list[Any]:
-        if not self.below:
+        if not self.lower_stacks:
             raise PickleError("its pickle lacks a mark")
-        items, self.stack = self.stack, self.below.pop()
+        items, self.stack = self.stack, self.lower_stacks.pop()
         return items
 
     def protocol(self) -> None:
@@ -162,28 +162,28 @@ class _Machine:
         if version > HIGHEST_PROTOCOL:
             raise PickleError(f"its pickle's protocol should be at most {HIGHEST_PROTOCOL}, is {version}")
 
-    def text(self, form: str) -> None:
-        self.push(_decoded(self.stream.take(self.stream.number(form))))
+    def push_text(self, count_layout: str) -> None:
+        self.push(_decode(self.stream.take(self.stream.number(count_layout))))
 
-    def integer(self, form: str) -> None:
+    def push_integer(self, count_layout: str) -> None:
         """Push an integer, which is preceded by its number of bytes."""
-        count = self.stream.number(form)
+        count = self.stream.number(count_layout)
         if count > LONGEST_INTEGER:
             raise PickleError(f"its pickle has an integer of {count} bytes")
         self.push(int.from_bytes(self.stream.take(count), "little", signed=True))
 
-    def get(self, form: str) -> None:
-        number = self.stream.number(form)
+    def push_memo(self, layout: str) -> None:
+        number = self.stream.number(layout)
         if number not in self.memo:
             raise PickleError("its pickle refers to what it has not given")
         self.push(self.memo[number])
 
-    def put(self, number: int) -> None:
+    def set_memo(self, number: int) -> None:
         value = self.pop()
         self.push(value)
         self.memo[number] = value
 
-    def tuple_of(self, count: int) -> None:
+    def push_tuple(self, count: int) -> None:
         items = [self.pop() for _ in range(count)]
         self.push(tuple(reversed(items)))
 
@@ -196,7 +196,7 @@ class _Machine:
             raise PickleError("its pickle has a key without a value")
         _set_items(target, list(zip(items[::2], items[1::2])))
 
-    def find(self, module: Any, name: Any) -> None:
+    def push_global(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
             raise PickleError("its pickle names something without a name")
         dotted = f"{module}.{name}"
@@ -204,30 +204,30 @@ class _Machine:
             raise PickleError(f"its pickle names {shorten(dotted)}, which no tensor needs; nothing of it was run")
         self.push(Global(dotted))
 
-    def reduce(self) -> None:
+    def call_function(self) -> None:
         arguments, function = self.pop(), self.pop()
         if type(function) is Global and function.name in OPAQUE:
             self.push(Opaque())
             return
         if type(function) is not Global or function.name not in CALLS or type(arguments) is not tuple:
             raise PickleError("its pickle calls what is no function on tensors")
-        call, least, most = CALLS[function.name]
-        if not least <= len(arguments) <= most:
+        call, fewest, most = CALLS[function.name]
+        if not fewest <= len(arguments) <= most:
             raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
-        # A memo entry of any length is repeated in two bytes; torch.save passes each argument only once.
-        self.gone_through += sum(len(value) for value in arguments if type(value) in (list, tuple))
-        if self.gone_through > self.stream.position - self.begin:
+        # Two bytes pass a list of any length from the memo once more; torch.save passes each list only once.
+        self.argument_items += sum(len(value) for value in arguments if type(value) in (list, tuple))
+        if self.argument_items > self.stream.position - self.begin:
             raise PickleError("its pickle goes through one list again and again, which no tensor needs")
         self.push(call(*arguments, *(None,) * (most - len(arguments))))
 
     def new_object(self) -> None:
-        arguments, kind = self.pop(), self.pop()
-        if type(kind) is not Global or kind.name != NAMESPACE or type(arguments) is not tuple or arguments:
+        arguments, cls = self.pop(), self.pop()
+        if type(cls) is not Global or cls.name != NAMESPACE or type(arguments) is not tuple or arguments:
             raise PickleError("its pickle makes what is no tensor and no options")
         self.push(Namespace())
 
-    def build(self) -> None:
-        """Attributes: a Namespace's, or a state dict's, its modules' versions, which are ignored."""
+    def set_attributes(self) -> None:
+        """Set attributes of a Namespace; those of an Opaque, and a state dict's, versions of modules, are ignored."""
         attributes = self.pop()
         if self.stack and type(self.stack[-1]) is Opaque:
             return
@@ -238,11 +238,11 @@ class _Machine:
         else:
             self.top(dict)
 
-    def persistent(self) -> None:
-        """A storage: ("storage", class, key, device, count), and in the older stream a view, which is None."""
+    def push_storage(self) -> None:
+        """Push the storage of ("storage", class, key, device, count), or with a sixth item None in the older stream."""
         match self.pop():
-            case ("storage", Global(name=name), str(key), str(_), int(count), *rest) if name in STORAGES and (
-                type(count) is int and count >= 0 and rest in ([], [None]) and len(key) <= LONGEST_KEY
+            case ("storage", Global(name=name), str(key), str(_), int(count), *view) if name in STORAGES and (
+                type(count) is int and count >= 0 and view in ([], [None]) and len(key) <= LONGEST_KEY
             ):
                 storage = Storage(STORAGES[name], key, count)
                 if self.stream.storages.setdefault(key, storage) != storage:
@@ -252,7 +252,7 @@ class _Machine:
                 raise PickleError("its pickle has a persistent id that is no storage's")
 
 
-def _decoded(data: bytes | memoryview) -> str:
+def _decode(data: bytes | memoryview) -> str:
     try:
         return bytes(data).decode()
     except UnicodeDecodeError:
@@ -261,7 +261,7 @@ def _decoded(data: bytes | memoryview) -> str:
 
 def _set_items(target: dict, pairs: list[tuple[Any, Any]]) -> None:
     for key, value in pairs:
-        if type(key) not in (str, int):  # nested tuples could take for ever to hash
+        if type(key) not in (str, int):  # not nested tuples, which could take for ever to hash
             raise PickleError("its pickle has a key that is no text and no integer")
         target[key] = value
 
@@ -275,18 +275,18 @@ def _ordered_dict(pairs: Any) -> dict:
     return target
 
 
-def _size(sizes: Any) -> tuple[int, ...]:
+def _torch_size(sizes: Any) -> tuple[int, ...]:
     if type(sizes) not in (list, tuple) or not all(type(size) is int and size >= 0 for size in sizes):
         raise PickleError("its pickle has a tensor whose sizes or strides are no tuple of sizes")
     return tuple(sizes)
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, flags: Any) -> TensorView:
+def _tensor_view(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, flags: Any) -> TensorView:
     if type(storage) is not Storage or type(offset) is not int or offset < 0:
         raise PickleError("its pickle has a tensor without a storage, or without an offset in it")
     if type(grad) is not bool or type(hooks) is not dict or hooks or (flags is not None and flags != {}):
         raise PickleError("its pickle has a tensor with hooks or flags")
-    shape, strides = _size(shape), _size(strides)
+    shape, strides = _torch_size(shape), _torch_size(strides)
     if len(shape) != len(strides):
         raise PickleError(f"its pickle has a tensor of {len(shape)} sizes and {len(strides)} strides")
     return TensorView(storage, offset, shape, strides)
@@ -298,15 +298,15 @@ def _parameter(tensor: Any, grad: Any, hooks: Any) -> TensorView:
     return tensor
 
 
-# Name -> the function, its fewest and its most arguments; missing ones are None.
+# Name -> (its function here, its fewest arguments, its most); arguments that a pickle omits are None.
 CALLS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "collections.OrderedDict": (_ordered_dict, 0, 1),
-    "torch.Size": (_size, 1, 1),
-    "torch._utils._rebuild_tensor_v2": (_tensor, 6, 7),
+    "torch.Size": (_torch_size, 1, 1),
+    "torch._utils._rebuild_tensor_v2": (_tensor_view, 6, 7),
     "torch._utils._rebuild_parameter": (_parameter, 3, 3),
 }
 NAMESPACE = "argparse.Namespace"
-# What makes NumPy's numbers and arrays: a trainer's records of its progress have some. None is made.
+# Functions that make NumPy's numbers and arrays, which are among a trainer's records of progress: none is called.
 OPAQUE = frozenset(
     ("_codecs.encode", "numpy.dtype", "numpy.ndarray")
     + tuple(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar"))
@@ -314,7 +314,7 @@ OPAQUE = frozenset(
 GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES, NAMESPACE)) | OPAQUE
 OPCODES: dict[bytes, Callable[[_Machine], object]] = {
     b"\x80": _Machine.protocol,
-    b"\x95": lambda m: m.stream.take(8),  # a length, for readers that read ahead
+    b"\x95": lambda m: m.stream.take(8),  # the length of a frame, for readers that read ahead
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
     b"\x89": lambda m: m.push(False),
@@ -322,85 +322,85 @@ OPCODES: dict[bytes, Callable[[_Machine], object]] = {
     b"K": lambda m: m.push(m.stream.number("<B")),
     b"M": lambda m: m.push(m.stream.number("<H")),
     b"G": lambda m: m.push(m.stream.number(">d")),
-    b"\x8a": lambda m: m.integer("<B"),
-    b"\x8b": lambda m: m.integer("<I"),
-    b"X": lambda m: m.text("<I"),
-    b"\x8c": lambda m: m.text("<B"),
-    b"\x8d": lambda m: m.text("<Q"),
-    b"U": lambda m: m.text("<B"),  # Python 2's strings
-    b"T": lambda m: m.text("<I"),
+    b"\x8a": lambda m: m.push_integer("<B"),
+    b"\x8b": lambda m: m.push_integer("<I"),
+    b"X": lambda m: m.push_text("<I"),
+    b"\x8c": lambda m: m.push_text("<B"),
+    b"\x8d": lambda m: m.push_text("<Q"),
+    b"U": lambda m: m.push_text("<B"),  # Python 2's strings, as T
+    b"T": lambda m: m.push_text("<I"),
     b"(": _Machine.mark,
     b")": lambda m: m.push(()),
     b"]": lambda m: m.push([]),
     b"}": lambda m: m.push({}),
     b"t": lambda m: m.push(tuple(m.pop_mark())),
-    b"\x85": lambda m: m.tuple_of(1),
-    b"\x86": lambda m: m.tuple_of(2),
-    b"\x87": lambda m: m.tuple_of(3),
+    b"\x85": lambda m: m.push_tuple(1),
+    b"\x86": lambda m: m.push_tuple(2),
+    b"\x87": lambda m: m.push_tuple(3),
     b"a": lambda m: m.append([m.pop()]),
     b"e": lambda m: m.append(m.pop_mark()),
     b"s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
     b"u": lambda m: m.set_items(m.pop_mark()),
-    b"q": lambda m: m.put(m.stream.number("<B")),
-    b"r": lambda m: m.put(m.stream.number("<I")),
-    b"\x94": lambda m: m.put(len(m.memo)),
-    b"h": lambda m: m.get("<B"),
-    b"j": lambda m: m.get("<I"),
-    b"c": lambda m: m.find(m.stream.line(), m.stream.line()),
-    b"\x93": lambda m: m.find(*[m.pop(), m.pop()][::-1]),
-    b"R": _Machine.reduce,
+    b"q": lambda m: m.set_memo(m.stream.number("<B")),
+    b"r": lambda m: m.set_memo(m.stream.number("<I")),
+    b"\x94": lambda m: m.set_memo(len(m.memo)),
+    b"h": lambda m: m.push_memo("<B"),
+    b"j": lambda m: m.push_memo("<I"),
+    b"c": lambda m: m.push_global(m.stream.line(), m.stream.line()),
+    b"\x93": lambda m: m.push_global(*[m.pop(), m.pop()][::-1]),
+    b"R": _Machine.call_function,
     b"\x81": _Machine.new_object,
-    b"b": _Machine.build,
-    b"Q": _Machine.persistent,
+    b"b": _Machine.set_attributes,
+    b"Q": _Machine.push_storage,
 }
 
 
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
 
-Find = Callable[[Storage], memoryview]
+Loader = Callable[[Storage], memoryview]
 
 
 @dataclass
 class TrainerFile:
-    """A trainer's checkpoint. ``entries`` is a dict that may contain itself: do not print, hash or compare it."""
+    """A trainer's checkpoint. ``entries`` may contain itself: do not print, hash or compare it."""
 
     entries: dict[Any, Any]
     where: str
     size: int
-    find: Find
+    load: Loader
 
     def tensors(self, *parts: str) -> dict[str, StoredTensor]:
-        """The tensors of the state dicts under ``parts``, by PART.NAME; CheckpointError for other entries."""
+        """The tensors of the state dicts that are the entries ``parts``, by PART.NAME; CheckpointError for others."""
         try:
             states: dict[str, Any] = {f"{part}.": self.entries.get(part) for part in parts}
             if not all(type(state) is dict for state in states.values()):
                 raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(parts)}")
-            views = {start + name: view for start, state in states.items() for name, view in _views(state)}
-            return _stored_tensors(views, self.find, self.where, self.size)
+            views = {prefix + name: view for prefix, state in states.items() for name, view in _views(state)}
+            return _stored_tensors(views, self.load, self.where, self.size)
         except PickleError as error:
             raise CheckpointError(f"{self.where}: {error}") from None
 
 
 def read_whole(folder: Folder, name: str) -> TrainerFile:
-    """A trainer's checkpoint, a dict with state dicts among its entries; raises CheckpointError."""
+    """A trainer's checkpoint, a dict with state dicts among its entries; CheckpointError for anything else."""
     data, where = folder.read(name), folder.where(name)
-    entries, find = _unpickled(data, where)
+    entries, load = _unpickle_file(data, where)
     if type(entries) is not dict:
         raise CheckpointError(f"{where}: it should hold a dict of options and tensors")
-    return TrainerFile(entries, where, len(data), find)
+    return TrainerFile(entries, where, len(data), load)
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
-    state, find = _unpickled(data, where)
+    state, load = _unpickle_file(data, where)
     try:
-        return _stored_tensors(dict(_views(state)), find, where, len(data))
+        return _stored_tensors(dict(_views(state)), load, where, len(data))
     except PickleError as error:
         raise CheckpointError(f"{where}: {error}") from None
 
 
-def _unpickled(data: memoryview, where: str) -> tuple[Any, Find]:
+def _unpickle_file(data: memoryview, where: str) -> tuple[Any, Loader]:
     try:
         return _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
     except PickleError as error:
@@ -413,13 +413,13 @@ def _views(state: Any) -> Iterable[tuple[str, TensorView]]:
     return state.items()
 
 
-def _stored_tensors(views: dict[str, TensorView], find: Find, where: str, size: int) -> dict[str, StoredTensor]:
+def _stored_tensors(views: dict[str, TensorView], load: Loader, where: str, size: int) -> dict[str, StoredTensor]:
     tensors, by_view = {}, dict[TensorView, StoredTensor]()
     for name, view in views.items():
         if not name.isprintable():
             raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
-        if view not in by_view:  # one that has several names is one
-            by_view[view] = _stored(name, view, find(view.storage), where, size)
+        if view not in by_view:  # a tensor of several names is made once
+            by_view[view] = _stored_tensor(name, view, load(view.storage), where, size)
         tensors[name] = by_view[view]
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
     if total > MOST_SHARING * size:
@@ -427,7 +427,7 @@ def _stored_tensors(views: dict[str, TensorView], find: Find, where: str, size: 
     return tensors
 
 
-def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
+def _stored_tensor(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
         raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
@@ -435,7 +435,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     end = view.offset
     if count:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
-    # More elements than the storage has: a stride of 0 repeats them, and takes more memory than the file's size.
+    # A stride of 0 repeats elements: a tensor of more elements than its storage could take more memory than the file.
     if end > storage.count or count > storage.count or (not count and nonzero_product(shape) > file_size):
         raise PickleError(
             f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
@@ -443,14 +443,14 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
         )
     item = TYPES[storage.dtype][0]
     strides = None
-    contiguous = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    if count and any(size > 1 and stride != dense for size, stride, dense in zip(shape, view.strides, contiguous)):
+    dense_strides = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    if count and any(size > 1 and stride != dense for size, stride, dense in zip(shape, view.strides, dense_strides)):
         # The stride of an axis of length one is not used and may be any number.
         strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
 
 
-def _read_zip(data: memoryview) -> tuple[Any, Find]:
+def _read_zip(data: memoryview) -> tuple[Any, Loader]:
     try:
         entries = list_members(data)
     except ZipError as error:
@@ -459,16 +459,16 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
     pickles = [name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1 or len(members) != len(entries):
         raise PickleError("it should have one member NAME/data.pkl, and each member once")
-    top = pickles[0].removesuffix("data.pkl")
-    order = members.get(f"{top}byteorder")
-    if order is not None and bytes(_member(data, order)) != b"little":
+    folder = pickles[0].removesuffix("data.pkl")
+    byte_order = members.get(f"{folder}byteorder")
+    if byte_order is not None and bytes(_member_bytes(data, byte_order)) != b"little":
         raise PickleError("its byte order should be little")
 
-    def find(storage: Storage) -> memoryview:
-        entry = members.get(f"{top}data/{storage.key}")
+    def load(storage: Storage) -> memoryview:
+        entry = members.get(f"{folder}data/{storage.key}")
         if entry is None:
-            raise PickleError(f"it lacks the member {shorten(f'{top}data/{storage.key}')}")
-        content = _member(data, entry)
+            raise PickleError(f"it lacks the member {shorten(f'{folder}data/{storage.key}')}")
+        content = _member_bytes(data, entry)
         if len(content) != storage.count * TYPES[storage.dtype][0]:
             raise PickleError(
                 f"its member {shorten(entry.filename)} should hold {storage.count} {storage.dtype}, has"
@@ -476,10 +476,10 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
             )
         return content
 
-    return unpickle(Stream(_member(data, members[pickles[0]]), len(data))), find
+    return unpickle(Stream(_member_bytes(data, members[pickles[0]]), len(data))), load
 
 
-def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
+def _member_bytes(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
     """A member's bytes, not copied."""
     name = shorten(entry.filename)
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size != entry.compress_size:
@@ -492,18 +492,18 @@ def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
     return content
 
 
-def _read_stream(data: memoryview) -> tuple[Any, Find]:
+def _read_stream(data: memoryview) -> tuple[Any, Loader]:
     stream = Stream(data)
     if data[:1] != b"\x80" or unpickle(stream) != STREAM_MAGIC or unpickle(stream) != STREAM_VERSION:
         raise PickleError("neither of torch.save's forms: no zip archive, and no stream of version 1001")
-    machine = unpickle(stream)
-    if type(machine) is not dict or machine.get("little_endian") is not True:
+    system = unpickle(stream)
+    if type(system) is not dict or system.get("little_endian") is not True:
         raise PickleError("its byte order should be little")
     state = unpickle(stream)
     storages = stream.storages
     keys = unpickle(stream)
-    is_list = type(keys) is list and all(type(key) is str for key in keys)
-    if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
+    are_texts = type(keys) is list and all(type(key) is str for key in keys)
+    if not are_texts or len(keys) != len(storages) or set(keys) != set(storages):
         raise PickleError("its list of storages does not fit its tensors")
     contents = {}
     for key in keys:

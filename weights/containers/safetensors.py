@@ -1,7 +1,7 @@
-"""The safetensors container: a length, a JSON header, the concatenated arrays. float32 and int8 are not copied.
+"""The safetensors container: a length, a JSON header, the concatenated arrays; float32 and int8 arrays are not copied.
 
-Every number of the header is checked against the file before anything is allocated: types, ranges, sizes, and
-that the arrays cover the data without overlap or gap, as the format demands.
+Types, ranges and sizes in the header are checked against the file before anything is allocated. The arrays must cover
+the data without overlap or gap, as the format demands.
 """
 
 import json
@@ -21,7 +21,7 @@ from fastattn.weights.folder import Folder
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
 HIGHEST_RANK = 8
-# Name -> (bytes an element, its NumPy type; None: kept but never converted).
+# Name of a type -> (bytes of an element, NumPy's type; None: such tensors may be in a file, but are never converted).
 TYPES: dict[str, tuple[int, str | None]] = {
     "F32": (4, "<f4"),
     "F16": (2, "<f2"),
@@ -32,28 +32,28 @@ TYPES: dict[str, tuple[int, str | None]] = {
     "F8_E4M3": (1, None),
     "F8_E5M2": (1, None),
 }
-# Types that can be written -> NumPy's; bfloat16 as its bits.
-WRITTEN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1", "I32": "<i4"}
+# Name of a type that can be written -> NumPy's type; bfloat16 as its bits.
+WRITABLE = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1", "I32": "<i4"}
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One array of a file, not yet converted; ``strides`` in bytes if it is not C-contiguous (PyTorch's files)."""
+    """One array of a file, not yet converted."""
 
     dtype: str
     shape: tuple[int, ...]
     data: memoryview
     where: str
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None  # in bytes; None: C-contiguous, as all but some of PyTorch's files are
 
     @np.errstate(over="ignore", invalid="ignore")  # weights that become infinite are data
     def float32(self) -> np.ndarray:
         """Aligned, C-contiguous float32; a view of the file's bytes if they are float32 already."""
-        form = TYPES[self.dtype][1]
-        if form is None:
+        numpy_type = TYPES[self.dtype][1]
+        if numpy_type is None:
             raise CheckpointError(f"{self.where} should be F32, F16 or BF16, is {self.dtype}")
-        stored = np.ndarray(self.shape, form, self.data if len(self.data) else None, strides=self.strides)
+        stored = np.ndarray(self.shape, numpy_type, self.data if len(self.data) else None, strides=self.strides)
         if self.dtype == "BF16":
             return np.left_shift(stored, 16, dtype=np.uint32, order="C").view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
@@ -68,35 +68,35 @@ class StoredTensor:
         return self.float32().reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
-        """``float32``, transposed if ``transposed``."""
+        """``float32()``, transposed if ``transposed``."""
         return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 
     def unread(self) -> UnreadTensor:
-        """``matrix``, to be read by rows. Raises CheckpointError as that does."""
+        """``matrix()``, to be read by rows. Raises CheckpointError as ``matrix`` does."""
         if self.strides is not None:
             return UnreadTensor(self.shape, lambda first, last: self.float32()[first:last], by_rows=False)
-        self.part(0, 0).float32()
+        self.rows(0, 0).float32()
         return UnreadTensor(
             self.shape,
-            lambda first, last: self.part(first, last).float32(),
-            forget=lambda first, last: release_pages(self.part(first, last).data),
+            lambda first, last: self.rows(first, last).float32(),
+            forget=lambda first, last: release_pages(self.rows(first, last).data),
         )
 
-    def part(self, first: int, last: int) -> Any:
-        """These rows, as a tensor of the same class."""
-        row = len(self.data) // max(1, self.shape[0])
-        return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
+    def rows(self, first: int, last: int) -> Any:
+        """The rows from ``first`` to ``last``, as a tensor of the same class."""
+        size = len(self.data) // max(1, self.shape[0])
+        return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * size : last * size])
 
     def array(self) -> np.ndarray:
-        """The array as stored, of a type of WRITTEN; a view of the file's bytes."""
-        if self.dtype not in WRITTEN:
-            raise CheckpointError(f"{self.where} should be one of {', '.join(WRITTEN)}, is {self.dtype}")
-        return np.ndarray(self.shape, WRITTEN[self.dtype], self.data if len(self.data) else None)
+        """The array as stored, of a type of WRITABLE; a view of the file's bytes."""
+        if self.dtype not in WRITABLE:
+            raise CheckpointError(f"{self.where} should be one of {', '.join(WRITABLE)}, is {self.dtype}")
+        return np.ndarray(self.shape, WRITABLE[self.dtype], self.data if len(self.data) else None)
 
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written."""
+    """One array to be written: a type of WRITABLE, and a function that returns the values when they are written."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -109,12 +109,12 @@ class NewTensor:
 
 
 def read_metadata(folder: Folder, name: str) -> JsonObject:
-    """The metadata of a file: texts by name."""
-    header, _ = _split(folder.read(name), folder.where(name))
+    """The texts by name that a file has beside its tensors."""
+    header, _ = _split_header(folder.read(name), folder.where(name))
     return JsonObject(header, folder.where(name)).nested("__metadata__")
 
 
-def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
+def _split_header(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
     if len(data) < 8:
         raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
     (length,) = struct.unpack("<Q", data[:8])
@@ -127,7 +127,7 @@ def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
-    header, body = _split(data, where)
+    header, body = _split_header(data, where)
     header.pop("__metadata__", None)
     tensors, ranges = {}, []
     for name, entry in header.items():
@@ -138,13 +138,13 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
         tensor, begin, end = _read_entry(JsonObject(entry, f"{where}: {name}"), body)
         tensors[name] = tensor
         ranges.append((begin, end, name))
-    reached = 0
+    previous_end = 0
     for begin, end, name in sorted(ranges):
-        if begin != reached:
-            raise CheckpointError(f"{where}: {name} should begin at byte {reached} of the data, begins at {begin}")
-        reached = end
-    if reached != len(body):
-        raise CheckpointError(f"{where}: the arrays take {reached} bytes, the file has {len(body)} for them")
+        if begin != previous_end:
+            raise CheckpointError(f"{where}: {name} should begin at byte {previous_end} of the data, begins at {begin}")
+        previous_end = end
+    if previous_end != len(body):
+        raise CheckpointError(f"{where}: the arrays take {previous_end} bytes, the file has {len(body)} for them")
     return tensors
 
 
@@ -185,26 +185,26 @@ def write_tensors(
     progress: Callable[[int, int], None] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
+    """Write a .safetensors file; ``progress`` is called with (bytes written, bytes in all).
 
-    The format allows no gaps, so arrays whose size is a multiple of ALIGNMENT come first, aligned to it in the file;
-    all further arrays follow by descending item size, each aligned to its item size.
+    The format allows no gaps, so arrays whose size is a multiple of ALIGNMENT come first, each aligned to ALIGNMENT in
+    the file; the other arrays follow by descending item size, each aligned to its item size.
     """
-    order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
+    names = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     total = 0
-    for name in order:
+    for name in names:
         tensor, begin, total = tensors[name], total, total + tensors[name].size
         header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [begin, total]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    stream.write(struct.pack("<Q", len(text)) + text)
-    done = 0
-    for name in order:
+    header_text = json.dumps(header, separators=(",", ":")).encode()
+    header_text += b" " * (-(8 + len(header_text)) % ALIGNMENT)
+    stream.write(struct.pack("<Q", len(header_text)) + header_text)
+    written = 0
+    for name in names:
         arrays = tensors[name].values()
         for values in [arrays] if isinstance(arrays, np.ndarray) else arrays:
-            values = np.require(values, WRITTEN[tensors[name].dtype], "C")
+            values = np.require(values, WRITABLE[tensors[name].dtype], "C")
             stream.write(values.reshape(-1).view(np.uint8).data)
-        done += tensors[name].size
+        written += tensors[name].size
         if progress is not None:
-            progress(done, total)
+            progress(written, total)

@@ -2,12 +2,11 @@
 
 Binary: u64 {magic, checksum, first, best, offsets, ids}, the offsets u64, the ids u32. Source id s adds the ids from
 offset s to offset s + 1, and the ``first`` lowest target ids, the most frequent, may always be chosen. The checksum
-covers all that follows it in words of eight bytes, so not an odd last id. Source ids without an offset at the end add
-nothing.
+covers the whole words of eight bytes that follow, so not an odd last id. Source ids beyond the last offset add nothing.
 
-Text, perhaps gzipped: lines of a target token, a source token and its probability; the first 100 target ids, and for
-each source token its 100 most probable targets. A token outside a vocabulary stands for its unknown token, NULL for
-no token. (marian-dev, src/data/shortlist.cpp.)
+Text, perhaps gzipped: a line has a target token, a source token and the probability. A source token adds its BEST most
+probable targets, and the FIRST lowest target ids may always be chosen. A token outside a vocabulary stands for the
+vocabulary's unknown token, NULL for no token. (marian-dev, src/data/shortlist.cpp.)
 """
 
 import gzip
@@ -27,7 +26,7 @@ from fastattn.weights.folder import Folder
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = struct.Struct("<6Q")
-FIRST, BEST = 100, 100  # for the text form
+FIRST, BEST = 100, 100  # of a shortlist in text
 LONGEST_LINE = 1 << 16  # bytes
 UNKNOWN = "<unk>"
 
@@ -35,7 +34,7 @@ UNKNOWN = "<unk>"
 def read_shortlist(
     folder: Folder, name: str, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], shared: bool
 ) -> Shortlist:
-    """The shortlist in the file ``name``; its arrays are views of the file's bytes where possible.
+    """The shortlist in the file ``name``; arrays are views of the file's bytes where possible.
 
     shared  whether source and target are one vocabulary, so that a sentence may copy its own tokens
     Raises CheckpointError for a damaged file, or one made for vocabularies of other sizes.
@@ -53,7 +52,7 @@ def read_shortlist(
 
 
 def check_shortlist(shortlist: Shortlist, sources: int, outputs: int, where: str) -> None:
-    """Raise one CheckpointError with all faults of a shortlist for vocabularies of these sizes."""
+    """Raise one CheckpointError with all faults of a shortlist for ``sources`` source and ``outputs`` target tokens."""
     starts_V1, targets = shortlist.starts_V1, shortlist.targets
     problems = []
     if not 1 <= len(starts_V1) <= sources + 1:
@@ -62,8 +61,8 @@ def check_shortlist(shortlist: Shortlist, sources: int, outputs: int, where: str
         problems.append(f"the offsets should rise from 0 to {len(targets)}")
     for ids in (shortlist.always, targets):
         if len(ids) and not 0 <= ids.min() <= ids.max() < outputs:
-            wrong = ids.min() if ids.min() < 0 else ids.max()
-            problems.append(f"target id {wrong} is outside the vocabulary of {outputs} tokens")
+            fault = ids.min() if ids.min() < 0 else ids.max()
+            problems.append(f"target id {fault} is outside the vocabulary of {outputs} tokens")
     if shortlist.copied and sources > outputs:
         problems.append(f"{sources} source tokens cannot be copied to a target vocabulary of {outputs}")
     if problems:
@@ -88,8 +87,8 @@ def _parse_binary(data: memoryview, where: str) -> tuple[int, np.ndarray, np.nda
 def _checksum(data: memoryview) -> int:
     """Marian's hash of memory, boost's hash_combine for each word: 0.08 s for the 560,000 words of a real shortlist."""
     words, mask, total = np.frombuffer(data, "<u8", len(data) // 8), (1 << 64) - 1, 0
-    for at in range(0, len(words), 1 << 16):
-        for word in (words[at : at + (1 << 16)] + np.uint64(0x9E3779B9)).tolist():
+    for begin in range(0, len(words), 1 << 16):
+        for word in (words[begin : begin + (1 << 16)] + np.uint64(0x9E3779B9)).tolist():
             total ^= (word + (total << 6) + (total >> 2)) & mask
     return total
 
@@ -98,11 +97,12 @@ def _parse_text(
     data: memoryview, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray]:
     sources, targets = (
-        {token.encode(): i for i, token in enumerate(v)} for v in (source_vocabulary, target_vocabulary)
+        {token.encode(): i for i, token in enumerate(vocabulary)}
+        for vocabulary in (source_vocabulary, target_vocabulary)
     )
     unknown = UNKNOWN.encode()
     lists: list[dict[int, float]] = [{} for _ in source_vocabulary]
-    for target, source, probability in _lines(data, where):
+    for target, source, probability in _read_lines(data, where):
         s, t = sources.get(source, sources.get(unknown)), targets.get(target, targets.get(unknown))
         if s is not None and t is not None and b"NULL" not in (source, target):
             lists[s][t] = probability
@@ -115,26 +115,26 @@ def _parse_text(
     return starts_V1, np.array(ids, np.int32)
 
 
-def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]:
+def _read_lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]:
     stream: io.BufferedIOBase = io.BytesIO(data)
-    most = len(data)
+    limit = len(data)
     if data[:2] == b"\x1f\x8b":
-        stream, most = gzip.GzipFile(fileobj=stream), most_unpacked(len(data))
+        stream, limit = gzip.GzipFile(fileobj=stream), most_unpacked(len(data))
     number = size = 0
     try:
         while line := stream.readline(LONGEST_LINE):
             number += 1
             size += len(line)
-            if size > most:
-                raise CheckpointError(f"{where}: unpacks to more than {most} bytes, so this is no shortlist")
+            if size > limit:
+                raise CheckpointError(f"{where}: unpacks to more than {limit} bytes, so this is no shortlist")
             fields = line.split()  # at ASCII white space, as in Marian: a token may contain other white space
             if fields:
-                yield _as_entry(fields, f"{where}: line {number}")
+                yield _parse_line(fields, f"{where}: line {number}")
     except (OSError, EOFError, zlib.error) as error:
         raise CheckpointError(f"{where}: cannot be unpacked: {' '.join(str(error).split())}") from None
 
 
-def _as_entry(fields: list[bytes], where: str) -> tuple[bytes, bytes, float]:
+def _parse_line(fields: list[bytes], where: str) -> tuple[bytes, bytes, float]:
     try:
         target, source, number = fields
         probability = float(number)

@@ -1,4 +1,4 @@
-"""Zip archives in memory: members without a copy, files by name, and limits on what they unpack to."""
+"""Zip archives: the members of one in memory, not copied; a Folder of one on disk; limits on what members unpack to."""
 
 import struct
 import zipfile
@@ -10,10 +10,10 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
 
-# Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that unpacks to more than this is an attack.
+# Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that grows by a greater factor is an attack.
 GREATEST_RATIO = 20
 SMALLEST_SUSPECT = 1 << 20
-# Tied weights appear several times, a few bytes each; more than this many times the file would only fill memory.
+# Each name of a tied tensor takes a few bytes. Tensors of more than this many times the file's size only fill memory.
 MOST_SHARING = 16
 
 
@@ -25,7 +25,7 @@ def most_unpacked(size: int) -> int:
 def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
     """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all.
 
-    Sizes are those in the archive's list, which unpacking must check again.
+    Sizes are those that the archive's list states; unpacking must check them again.
     """
     members = list(members)
     packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
@@ -54,7 +54,7 @@ class ZipError(Exception):
 
 
 def list_members(data: memoryview) -> list[zipfile.ZipInfo]:
-    """The members by the list at the archive's end; raises ZipError."""
+    """The members that the list at the archive's end has; raises ZipError."""
     try:
         return zipfile.ZipFile(ByteReader(data)).infolist()  # type: ignore[call-overload]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
@@ -62,7 +62,7 @@ def list_members(data: memoryview) -> list[zipfile.ZipInfo]:
 
 
 def packed_bytes(data: memoryview, member: zipfile.ZipInfo) -> memoryview | None:
-    """A member's packed bytes, fewer if the archive ends early; None if the member is not where the list says."""
+    """A member's packed bytes, fewer if the archive ends early; None if no member begins where the list says."""
     begin = member.header_offset
     header = data[begin : begin + LOCAL_HEADER.size] if begin >= 0 else b""
     if len(header) < LOCAL_HEADER.size or header[:4] != MAGIC:
@@ -76,15 +76,15 @@ MOST_MEMBERS = 10_000
 
 
 class ZipFolder:
-    """The Folder of an archive: the folder in it, or its top, that has the member ``landmark``.
+    """A Folder in an archive: the archive's top level, or the folder there that has a file ``landmark``.
 
-    Refuses archives with too many members, or members that are outside, duplicate or fail ``check_members``.
+    Raises CheckpointError for too many members, members outside the archive or listed twice, and as ``check_members``.
     """
 
     part = ""
 
     def __init__(self, path: Path, landmark: str) -> None:
-        self.path, self.used = path, [path]
+        self.path, self.files_read = path, [path]
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
@@ -95,16 +95,16 @@ class ZipFolder:
         check_members(entries, path.stat().st_size, str(path))
         self.members: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
-            pure = PurePosixPath(name := entry.filename)
-            if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in pure.parts[0]:
+            file = PurePosixPath(name := entry.filename)
+            if not file.parts or file.is_absolute() or ".." in file.parts or "\\" in name or ":" in file.parts[0]:
                 raise CheckpointError(f"{path}: member {shorten(name)} lies outside the archive")
             if not entry.is_dir():
                 if name in self.members:
                     raise CheckpointError(f"{path}: member {shorten(name)} is given twice")
                 self.members[name] = entry
-        places = ((name, PurePosixPath(name).parts) for name in self.members)
-        tops = [name.removesuffix(landmark) for name, parts in places if parts[-1] == landmark and len(parts) <= 2]
-        self.top = min(tops, key=len, default="")
+        paths = ((name, PurePosixPath(name).parts) for name in self.members)
+        folders = [name.removesuffix(landmark) for name, parts in paths if parts[-1] == landmark and len(parts) <= 2]
+        self.top = min(folders, key=len, default="")
 
     def contains(self, name: str) -> bool:
         return self.top + name in self.members
@@ -120,11 +120,11 @@ class ZipFolder:
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(entry) as stream:
                 data = bytearray()
-                while len(data) < entry.file_size and (part := stream.read(min(1 << 24, entry.file_size - len(data)))):
-                    data += part
-                over = stream.read(1)  # the checksum is verified at the end of the stream
+                while len(data) < entry.file_size and (chunk := stream.read(min(1 << 24, entry.file_size - len(data)))):
+                    data += chunk
+                excess = stream.read(1)  # the checksum is verified at the end of the stream
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise CheckpointError(f"{self.where(name)}: cannot be unpacked: {error}") from None
-        if len(data) != entry.file_size or over:
+        if len(data) != entry.file_size or excess:
             raise CheckpointError(f"{self.where(name)}: expected {entry.file_size} bytes, got {len(data)}")
         return memoryview(data)

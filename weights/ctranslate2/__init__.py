@@ -15,14 +15,14 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.text.languages import language_tokens
-from fastattn.weights.containers.json_file import JsonObject, decoded, read_json, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decode, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack, read_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import main_precision
 
 DESCRIPTION = "CTranslate2 directory (model.bin)"
-# Specification -> its newest revision, and the number of heads where revisions 1 and 2 did not store it.
+# Specification -> (its newest revision, the number of heads where revisions 1 and 2 stored no number).
 SPECIFICATIONS = {
     "": (7, 8),
     "TransformerBase": (7, 8),
@@ -31,8 +31,7 @@ SPECIFICATIONS = {
     "TransformerEncoderSpec": (1, None),
 }
 SHARED_ATTRIBUTES = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
-
-# OpenNMT-tf's words, which revision 1 kept, in the order in which they are replaced.
+# (word of OpenNMT-tf in the names of revision 1, its replacement), in the order in which words are replaced.
 FIRST_REVISION_WORDS = (
     ("transformer/", ""),
     (":0", ""),
@@ -50,7 +49,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Read the model whose files' names begin with ``prefix``; CheckpointError if malformed or not supported."""
+    """Read the model whose files' names begin with ``prefix``; CheckpointError if it is malformed or not supported."""
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
     link_scales(file.variables)
@@ -74,11 +73,11 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
     }
     if isinstance(text, TranslationText) and text.vocabulary_map is not None:
         details["vocabulary map"] = "vmap.txt; only shortlist=True uses it"
-    return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.used))
+    return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.files_read))
 
 
 def _migrate(file: ModelFile, where: str) -> ModelFile:
-    """Give the variables of old revisions the names and attributes of today."""
+    """Give the variables of old revisions the names and attributes of the newest."""
     if file.spec not in SPECIFICATIONS:
         supported = ", ".join(name for name in SPECIFICATIONS if name)
         raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {supported}")
@@ -117,7 +116,7 @@ def _first_revision_name(name: str) -> str:
 
 
 def _model_spec(file: ModelFile, attributes: Attributes, config: JsonObject) -> ModelSpec:
-    """Read the architecture; one error holds everything that is not supported."""
+    """The architecture; one CheckpointError lists all features that are not supported."""
     epsilon = config.number("layer_norm_epsilon") if config.has("layer_norm_epsilon") else None
     problems = find_unsupported(attributes)
     if config.integer("quantization_type", 0):
@@ -161,7 +160,7 @@ SENTENCEPIECE_FILES = (
 def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
-    """The text; special tokens are in config.json since binary version 6, before in the model's attributes."""
+    """The text; special tokens are in config.json since binary version 6, in the model's attributes before."""
     tokens: dict[str, Any]
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
@@ -190,41 +189,41 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
-        tokenizer=_optional(folder, prefix + "tokenizer.json") if models[0] is None else None,
-        vocabulary_map=_optional(folder, prefix + "vmap.txt"),
-        codes=_optional(folder, prefix + "bpe.codes"),
+        tokenizer=_read_if_there(folder, prefix + "tokenizer.json") if models[0] is None else None,
+        vocabulary_map=_read_if_there(folder, prefix + "vmap.txt"),
+        codes=_read_if_there(folder, prefix + "bpe.codes"),
         **_languages(folder, prefix, source, start),
     )
 
 
-def _optional(folder: Folder, name: str) -> bytes | None:
+def _read_if_there(folder: Folder, name: str) -> bytes | None:
     return bytes(folder.read(name)) if folder.contains(name) else None
 
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
-    """Fields of a multilingual model's text, from the tokens of its vocabulary: the file does not state them."""
+    """Fields of a multilingual model's text, from the tokens of its vocabulary: no file states languages."""
     languages = language_tokens(vocabulary)
     if languages is None or (start is None and not languages.target):
         return {}
     if start is None:  # mBART begins a target with its language
         languages = replace(languages, source="after", target="start")
-    elif languages.target:  # NLLB was told the source's in two ways
+    elif languages.target:  # NLLB's source language came after a text, comes before it now
         tokenizer = read_optional(folder, prefix + "tokenizer_config.json")
         languages = replace(languages, source="after") if tokenizer.boolean("legacy_behaviour", False) else languages
     return {"languages": languages, "single_sentences": bool(languages.target)}
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
-    """The text. Its tokenizer.json must lie beside the model: a vocabulary alone is not enough."""
+    """The text. A tokenizer.json must be in the model's folder: a vocabulary alone is not enough."""
     if not folder.contains(prefix + "tokenizer.json"):
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"
         )
-    longest = spec.positions.limit or 1 << 30
+    max_length = spec.positions.limit or 1 << 30
     if folder.contains(prefix + "tokenizer_config.json"):
-        limit = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
-        longest = min(longest, limit)
-    return EncoderText(tokenizer=bytes(folder.read(prefix + "tokenizer.json")), max_length=longest)
+        limit = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", max_length, minimum=1)
+        max_length = min(max_length, limit)
+    return EncoderText(tokenizer=bytes(folder.read(prefix + "tokenizer.json")), max_length=max_length)
 
 
 def _read_vocabularies(
@@ -232,12 +231,12 @@ def _read_vocabularies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(source tokens, target tokens), one for each row of their embeddings."""
     names = ["source_vocabulary", "target_vocabulary"]
-    if _find(folder, prefix + "shared_vocabulary"):
+    if _file_of(folder, prefix + "shared_vocabulary"):
         names = ["shared_vocabulary"] * 2
-    elif not _find(folder, prefix + "source_vocabulary") and _find(folder, prefix + "source_1_vocabulary"):
+    elif not _file_of(folder, prefix + "source_vocabulary") and _file_of(folder, prefix + "source_1_vocabulary"):
         names[0] = "source_1_vocabulary"
-    read = {name: _read_vocabulary(folder, prefix + name, unk_token) for name in dict.fromkeys(names)}
-    source, target = (read[name] for name in names)
+    vocabularies = {name: _read_vocabulary(folder, prefix + name, unk_token) for name in dict.fromkeys(names)}
+    source, target = (vocabularies[name] for name in names)
     for name, tokens, stack in zip(names, (source, target), stacks):
         if len(tokens) != stack.vocabulary:
             raise CheckpointError(
@@ -248,7 +247,7 @@ def _read_vocabularies(
 
 
 def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ...]:
-    file = _find(folder, name)
+    file = _file_of(folder, name)
     if file is None:
         raise CheckpointError(f"{folder.where(name)}.json (or .txt, or shared_vocabulary): no such file")
     if file.endswith(".json"):
@@ -256,20 +255,20 @@ def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ..
         if not isinstance(tokens, list) or not _are_texts(tokens):
             raise CheckpointError(f"{folder.where(file)}: should hold a list of strings")
     else:
-        tokens = decoded(folder.read(file), folder.where(file)).split("\n")
+        tokens = decode(folder.read(file), folder.where(file)).split("\n")
         tokens = tokens if tokens[-1] else tokens[:-1]
-        # A token may end in a carriage return: these are line ends only if every line has one.
+        # A token may end in a carriage return: returns belong to line ends only if every line has one.
         if all(token.endswith("\r") for token in tokens):
             tokens = [token[:-1] for token in tokens]
     return tuple(tokens) if unk_token in tokens else (*tokens, unk_token)
 
 
-def _find(folder: Folder, name: str) -> str | None:
-    return next((name + ending for ending in (".json", ".txt") if folder.contains(name + ending)), None)
+def _file_of(folder: Folder, name: str) -> str | None:
+    return next((name + suffix for suffix in (".json", ".txt") if folder.contains(name + suffix)), None)
 
 
 def _are_texts(values: list) -> bool:
-    """``is_text`` for all values, fast for tens of thousands."""
+    """Whether ``is_text`` holds for all values, fast for tens of thousands."""
     try:
         return "".join(values).encode() is not None
     except (TypeError, UnicodeEncodeError):

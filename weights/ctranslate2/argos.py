@@ -1,4 +1,4 @@
-"""Argos Translate packages: a CTranslate2 model in an ``.argosmodel`` archive, or in the folder unpacked from it."""
+"""Argos Translate packages: a CTranslate2 model in an ``.argosmodel`` archive, or in the folder unpacked from one."""
 
 import dataclasses
 import zipfile
@@ -15,7 +15,7 @@ from fastattn.weights.folder import Directory, Folder
 
 DESCRIPTION = "Argos package (.argosmodel, or its folder with metadata.json and model/)"
 METADATA = "metadata.json"
-PIECES = ("sentencepiece.model", "bpe.model")  # the second has subword-nmt's codes
+CODES = ("sentencepiece.model", "bpe.model")  # bpe.model has subword-nmt's codes
 
 
 def recognize(path: Path) -> bool:
@@ -27,18 +27,18 @@ def recognize(path: Path) -> bool:
 def read(directory: Directory) -> Checkpoint:
     folder: Folder = ZipFolder(directory.path, METADATA) if directory.path.is_file() else directory
     metadata = read_object(folder, METADATA)
-    kind = metadata.string("type", "translate")
-    if kind != "translate":
-        raise CheckpointError(f"{metadata.where}: type should be 'translate', is {shorten(kind)}")
-    pieces = next((name for name in PIECES if folder.contains(name)), "")
-    if not pieces:
-        raise CheckpointError(f"{folder.where(PIECES[0])}: no such file, nor {PIECES[1]}")
+    package_type = metadata.string("type", "translate")
+    if package_type != "translate":
+        raise CheckpointError(f"{metadata.where}: type should be 'translate', is {shorten(package_type)}")
+    codes_name = next((name for name in CODES if folder.contains(name)), "")
+    if not codes_name:
+        raise CheckpointError(f"{folder.where(CODES[0])}: no such file, nor {CODES[1]}")
     checkpoint = ctranslate2.read(folder, "model/")
     text = checkpoint.text
     if not isinstance(text, TranslationText):
         raise CheckpointError(f"{folder.where('model/model.bin')}: should be a translation model, is an encoder alone")
-    text_fields: dict[str, Any] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
-    if pieces == PIECES[0]:
+    text_fields: dict[str, Any] = {"codes": bytes(folder.read(codes_name)), "words": "argos"}
+    if codes_name == CODES[0]:
         text_fields = dict.fromkeys(("source_model", "target_model"), text_fields["codes"])
     prefix = metadata.string("target_prefix", "")
     if prefix and prefix not in text.target_vocabulary:
@@ -47,7 +47,7 @@ def read(directory: Directory) -> Checkpoint:
         text,
         source_language=metadata.string("from_code", ""),
         target_language=metadata.string("to_code", ""),
-        languages=None,  # a package has one pair, which target_prefix may tell the model
+        languages=None,  # a package is for one pair of languages, perhaps chosen by target_prefix
         single_sentences=False,
         decoding=dataclasses.replace(text.decoding, forced_tokens=(prefix,) if prefix else ()),
         **text_fields,

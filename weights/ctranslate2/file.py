@@ -17,7 +17,7 @@ from fastattn.weights.containers import ByteReader
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
 HIGHEST_RANK = 8
-# Version 4 and later store the type; bfloat16 as its bits. Before, only the width of an item is stored.
+# Versions from 4 on store a type's number; earlier ones store only the width of an item in bytes.
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
 STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
@@ -27,7 +27,7 @@ SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and its float32 values once read. Tied weights are one Variable."""
+    """One stored array: a view of the file's bytes, and the float32 values once read. Tied weights are one Variable."""
 
     name: str
     dtype: str
@@ -39,7 +39,7 @@ class Variable:
         return self.stored.shape
 
     def scalar(self) -> float:
-        """The value of an attribute; raises CheckpointError if this is an array."""
+        """The value of an attribute; CheckpointError if the variable is an array."""
         if self.shape:
             raise CheckpointError(f"{self.name} should be a single value, is {self.dtype} {list(self.shape)}")
         if self.dtype == "bfloat16":
@@ -50,8 +50,8 @@ class Variable:
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
-        int8 has a scale for each row, int16 one for all: values are multiplied by its reciprocal, rounded as in
-        CTranslate2 when it computes in float32.
+        int8 has a scale for each row, int16 one for all. Values are multiplied by the scale's reciprocal and rounded as
+        in CTranslate2's computation in float32.
         """
         stored = self.stored
         if self.dtype == "float32":
@@ -89,11 +89,11 @@ class ModelFile:
 
 
 class _Reader(ByteReader):
-    def count(self, label: str, least_size: int) -> int:
-        """A number of entries of at least ``least_size`` bytes each."""
+    def count(self, label: str, item_size: int) -> int:
+        """A number of items of at least ``item_size`` bytes each, which are to follow."""
         count = self.number("I", label)
-        if count * least_size > self.remaining:
-            raise self.error(f"{label} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
+        if count * item_size > self.remaining:
+            raise self.error(f"{label} {count} needs at least {count * item_size} bytes, {self.remaining} remain")
         return count
 
     def text(self, label: str) -> str:
@@ -123,14 +123,14 @@ def parse(data: memoryview, where: str) -> ModelFile:
         spec = reader.text("the specification's name")
         revision = reader.number("I", "revision")
     variables: dict[str, Variable] = {}
-    for _ in range(reader.count("number of variables", least_size=8)):
-        variable = _variable(reader, version)
+    for _ in range(reader.count("number of variables", item_size=8)):
+        variable = _read_variable(reader, version)
         if variable.name in variables:
             raise reader.error(f"variable {variable.name} is given twice")
         variables[variable.name] = variable
     aliases: dict[str, str] = {}
     if version >= 3:
-        for _ in range(reader.count("number of aliases", least_size=6)):
+        for _ in range(reader.count("number of aliases", item_size=6)):
             alias, target = reader.text("an alias"), reader.text("an alias's target")
             if alias in variables:
                 raise reader.error(f"alias {alias} is also a variable or given twice")
@@ -143,13 +143,13 @@ def parse(data: memoryview, where: str) -> ModelFile:
 
 
 def link_scales(variables: dict[str, Variable]) -> None:
-    """Give each variable its scale, the variable NAME_scale by current names."""
+    """Give each variable NAME its scale, the variable NAME_scale; names are those of the newest revision."""
     for name, variable in variables.items():
         if variable.scale is None:
             variable.scale = variables.get(name + "_scale")
 
 
-def _variable(reader: _Reader, version: int) -> Variable:
+def _read_variable(reader: _Reader, version: int) -> Variable:
     name = reader.text("a variable's name")
     rank = reader.number("B", f"rank of {name}")
     if rank > HIGHEST_RANK:

@@ -1,4 +1,4 @@
-"""A CTranslate2 model's attributes as a StackSpec, the features that a StackSpec cannot express, and its tensors."""
+"""A CTranslate2 model's attributes as a StackSpec, the features that no StackSpec can express, the model's tensors."""
 
 import math
 import re
@@ -25,8 +25,8 @@ from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.tensor_mapping import FirstRow, canonical_sources, check_sources, make_tensors, zeros
 
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
-# Any part of a variable's name -> what its presence means.
-_AROUND = "norms before and after each block"
+_NORMS = "norms before and after each block"
+# A part of variables' names -> the unsupported feature that it shows.
 UNSUPPORTED = {
     **dict.fromkeys(("relative_position_keys", "relative_position_values"), "relative position representations"),
     "relative_asymmetric_position_keys": "asymmetric relative positions",
@@ -35,17 +35,17 @@ UNSUPPORTED = {
     **dict.fromkeys(("q_norm", "k_norm"), "norms of queries and keys (qk_norm)"),
     "v_norm": "norms of values (v_norm)",
     "shared_layer_norm": "parallel residual connections",
-    **dict.fromkeys(("input_layer_norm", "post_attention_layer_norm"), f"parallel residual connections or {_AROUND}"),
-    **dict.fromkeys(("pre_feedforward_layer_norm", "post_feedforward_layer_norm"), _AROUND),
+    **dict.fromkeys(("input_layer_norm", "post_attention_layer_norm"), f"parallel residual connections or {_NORMS}"),
+    **dict.fromkeys(("pre_feedforward_layer_norm", "post_feedforward_layer_norm"), _NORMS),
     **dict.fromkeys(
-        (f"external_{place}_encoder_attention_layer_norm" for place in ("pre", "post")),
+        (f"external_{when}_encoder_attention_layer_norm" for when in ("pre", "post")),
         "norms around the cross-attention",
     ),
     "memory_kv": "self-attention merged with cross-attention",
     "project_in": "a projection after the embedding (project_in)",
     "project_out": "a projection before the output (project_out)",
 }
-# Attributes that matter only at some values: name -> (harmless value, meaning of any other).
+# Attribute -> (its harmless value, the unsupported feature that another value shows).
 UNSUPPORTED_VALUES = {
     "sliding_window": (0, "sliding window attention"),
     "final_logit_softcapping": (0, "final_logit_softcapping"),
@@ -55,9 +55,9 @@ UNSUPPORTED_VALUES = {
 
 
 class Attributes:
-    """The variables of a model, read as attributes: single values with a default."""
+    """The variables of a model, of which those with one value are read as attributes, with a default."""
 
-    # Every attribute that is read here or has no effect.
+    # Every attribute that is read or has no effect.
     NAMES = frozenset(
         "num_heads pre_norm activation embeddings_merge alignment_layer alignment_heads scale_embeddings "
         "multiply_by_sqrt_depth scale_outputs start_from_zero_embedding alibi alibi_use_positive_positions scale_alibi "
@@ -124,7 +124,7 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     """The StackSpec of ``encoder`` or ``decoder``; unsupported features are added to ``problems``."""
     variables = attributes.variables
     names = [name for name in variables if name.startswith(prefix + "/")]
-    # Counted, not the highest number plus one, which a file could make huge; gaps are reported as missing tensors.
+    # Names are counted: the highest number, plus one, could be huge. Gaps are reported as missing tensors.
     layers = len({match[1] for name in names if (match := re.match(rf"{prefix}/layer_(\d+)/", name))})
     embeddings = f"{prefix}/embeddings" + ("" if f"{prefix}/embeddings/weight" in variables else "_0")
     vocabulary, width = attributes.shape(embeddings + "/weight", 2)
@@ -132,33 +132,32 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     if heads < 1:
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
     attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
-    crosses = [f"{prefix}/layer_{i}/attention" for i in range(layers)] if prefix == "decoder" else []
-    scopes = attentions + crosses
+    scopes = attentions + [f"{prefix}/layer_{i}/attention" for i in range(layers) if prefix == "decoder"]
     if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
-        _uniform(attributes, scopes, "multi_query", 0, problems)
+        _value_of(attributes, scopes, "multi_query", 0, problems)
         key_heads = 1
     else:
-        key_heads = int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
-    fused, usual = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
-    if fused is not None and len(fused.shape) == 2:  # T5's heads together may be wider than rows, or narrower
-        usual = fused.shape[0] // max(1, heads + 2 * key_heads)
-    head_width = int(_uniform(attributes, scopes, "head_dim", usual, problems))
+        key_heads = int(_value_of(attributes, scopes, "num_heads_kv", heads, problems))
+    qkv, default_width = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
+    if qkv is not None and len(qkv.shape) == 2:  # T5's heads together may be wider or narrower than a row
+        default_width = qkv.shape[0] // max(1, heads + 2 * key_heads)
+    head_width = int(_value_of(attributes, scopes, "head_dim", default_width, problems))
     if not 1 <= head_width <= width:
         raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
     norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
     activation = attributes.integer(f"{prefix}/activation", 0)
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
-    query_scale = _uniform(attributes, scopes, "queries_scale", head_width**-0.5, problems)
-    positions = _read_positions(attributes, prefix, attentions, crosses, head_width, problems)
-    if positions.alibi is not None and positions.alibi.scaled and not _close(query_scale, head_width**-0.5):
+    query_scale = _value_of(attributes, scopes, "queries_scale", head_width**-0.5, problems)
+    positions = _read_positions(attributes, prefix, attentions, scopes, head_width, problems)
+    if positions.alibi is not None and positions.alibi.scaled and not _equals(query_scale, head_width**-0.5):
         problems.append("scale_alibi with a queries_scale of its own")
     return StackSpec(
         layers=layers,
         width=width,
         vocabulary=vocabulary,
         attention=AttentionSpec(
-            heads, key_heads, head_width, None if _close(query_scale, head_width**-0.5) else query_scale
+            heads, key_heads, head_width, None if _equals(query_scale, head_width**-0.5) else query_scale
         ),
         feed_forward=FeedForwardSpec(
             inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
@@ -183,13 +182,13 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     )
 
 
-def _close(a: float, b: float) -> bool:
+def _equals(a: float, b: float) -> bool:
     """Whether two numbers are equal in float32."""
     return np.float32(a) == np.float32(b)
 
 
-def _uniform(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """An attribute that each attention layer stores, and a StackSpec only once."""
+def _value_of(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
+    """The value of an attribute that each of the layers ``scopes`` stores, and a StackSpec only once."""
     values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
@@ -197,7 +196,7 @@ def _uniform(attributes: Attributes, scopes: list[str], name: str, default: floa
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
-    """The scale, stored as a number or as a flag (int8) for sqrt(width); sqrt(width) by default."""
+    """The scale of embeddings: stored as a number, or as a flag (int8) for sqrt(width); sqrt(width) by default."""
     square_root = float(np.float32(math.sqrt(width)))
     for name in (f"{prefix}/scale_embeddings", f"{prefix}/embeddings/multiply_by_sqrt_depth"):
         variable = attributes.variables.get(name)
@@ -218,12 +217,12 @@ def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int
 
 
 def _read_positions(
-    attributes: Attributes, prefix: str, attentions: list[str], crosses: list[str], head_width: int, problems: list[str]
+    attributes: Attributes, prefix: str, attentions: list[str], scopes: list[str], head_width: int, problems: list[str]
 ) -> PositionSpec:
-    """The positions of the first layer, which decides, as in CTranslate2."""
+    """The positions of the first layer, which decides for all layers, as in CTranslate2."""
     positions = PositionSpec("sinusoid")
     for name in ("rotary_dim", "relative_attention_bias"):
-        holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}
+        holders = {scope for scope in scopes if f"{scope}/{name}" in attributes.variables}
         if holders and holders != set(attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
     table = f"{prefix}/position_encodings/encodings"
@@ -247,32 +246,32 @@ def _read_positions(
 
 
 def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, problems: list[str]) -> Rotary:
-    scaling = _uniform(attributes, scopes, "rotary_scaling_type", -1, problems)
+    scaling = _value_of(attributes, scopes, "rotary_scaling_type", -1, problems)
     if scaling not in (-1, 0):
         problems.append(
             {1: "su rotary scaling", 2: "llama3 rotary scaling"}.get(int(scaling), "unknown rotary scaling")
         )
-    longest = _uniform(attributes, scopes, "max_position_embeddings", 0, problems)
-    original = _uniform(attributes, scopes, "original_max_position_embeddings", 0, problems)
+    longest = _value_of(attributes, scopes, "max_position_embeddings", 0, problems)
+    original = _value_of(attributes, scopes, "original_max_position_embeddings", 0, problems)
     if original and longest // original > 1:
         problems.append("rotary positions scaled by max_position_embeddings")
-    width = int(_uniform(attributes, scopes, "rotary_dim", 0, problems)) or head_width
-    base = _uniform(attributes, scopes, "rotary_base", 10000.0, problems)
-    scale = _uniform(attributes, scopes, "rotary_scaling_factor", 1.0, problems) if scaling == 0 else 1.0
+    width = int(_value_of(attributes, scopes, "rotary_dim", 0, problems)) or head_width
+    base = _value_of(attributes, scopes, "rotary_base", 10000.0, problems)
+    scale = _value_of(attributes, scopes, "rotary_scaling_factor", 1.0, problems) if scaling == 0 else 1.0
     if width % 2 or not 2 <= width <= head_width or base <= 0 or scale <= 0:
         raise CheckpointError(
             f"rotary positions should be on an even number of a head's {head_width} dimensions with base and scale"
             f" above zero, are on {width} with base {base} and scale {scale}"
         )
-    return Rotary(width, base, bool(_uniform(attributes, scopes, "rotary_interleave", 1, problems)), scale)
+    return Rotary(width, base, bool(_value_of(attributes, scopes, "rotary_interleave", 1, problems)), scale)
 
 
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
     tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
-    first, *further = {id(table): table.float32 for table in tables if table is not None}.values()
-    of_each_layer = not all(np.array_equal(table, first) for table in further)
+    first, *other_tables = {id(table): table.float32 for table in tables if table is not None}.values()
+    of_each_layer = not all(np.array_equal(table, first) for table in other_tables)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
-    distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
+    distance = int(_value_of(attributes, scopes, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
         raise CheckpointError(
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
@@ -303,48 +302,48 @@ LAYER_PARTS = {
     "ffn/linear_0_noact": "feed_forward.inner_linear",
     "ffn/linear_1": "feed_forward.outer",
 }
-OTHERS = {f"{stack}/position_encodings/encodings": f"{stack}.positions" for stack in ("encoder", "decoder")}
-TYPES = "encoder/embeddings_1/weight"
-AROUND_ONE = "layer_norm_use_residual"  # beside a norm's gamma
-# Last parts of the names of variables that are read elsewhere or belong to another variable.
+POSITIONS = {f"{stack}/position_encodings/encodings": f"{stack}.positions" for stack in ("encoder", "decoder")}
+TOKEN_TYPES = "encoder/embeddings_1/weight"
+ADDS_ONE = "layer_norm_use_residual"  # beside a norm's gamma: the norm multiplies by 1 + gamma
+# Last parts of the names of variables that are attributes, or belong to another variable.
 NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "relative_attention_max_distance"}
 
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
-    by_name = {}  # those without a canonical name keep their own, to be reported
+    by_name = {}  # by canonical name; variables without one keep their own name, to be reported
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         # An encoder's output does not need the pooler.
-        is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
+        is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TOKEN_TYPES
         if canonical is not None or not is_read_elsewhere:
             by_name[canonical or name] = variable
     for stack, stack_spec in spec.stacks.items():
-        of_each_layer = stack_spec.positions.of_each_layer  # else all use the first layer's table, as in T5
+        of_each_layer = stack_spec.positions.of_each_layer  # otherwise all layers use the first layer's table, as in T5
         for i in range((stack_spec.layers if of_each_layer else 1) if stack_spec.positions.kind == "relative" else 0):
             scope = f"{stack}.layers.{i}.self_attention" if of_each_layer else stack
             by_name[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
-    parts = canonical_sources(spec)
-    for name, part in parts.items():
-        # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
+    mapping = canonical_sources(spec)
+    for name, entry in mapping.items():
+        # a missing bias is zeros: a StackSpec has one flag for the biases of all linear layers
         if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
-            parts[name] = replace(part, absent=zeros)
+            mapping[name] = replace(entry, default=zeros)
     for name in variables:
-        flag = variables.get(name.removesuffix("gamma") + AROUND_ONE) if name.endswith("/gamma") else None
-        if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in parts:
-            parts[norm] = replace(parts[norm], offset=1.0)  # it multiplies by 1 + gamma
-    types = variables.get(TYPES)
+        flag = variables.get(name.removesuffix("gamma") + ADDS_ONE) if name.endswith("/gamma") else None
+        if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in mapping:
+            mapping[norm] = replace(mapping[norm], offset=1.0)
+    types = variables.get(TOKEN_TYPES)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
-        row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
-        parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
-        by_name[TYPES] = types
-    check_sources(parts, by_name, where, "tensors do not fit the architecture")
-    return make_tensors(parts, by_name)
+        row = FirstRow(TOKEN_TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
+        mapping["encoder.positions"] = replace(mapping["encoder.positions"], added_row=row)
+        by_name[TOKEN_TYPES] = types
+    check_sources(mapping, by_name, where, "tensors do not fit the architecture")
+    return make_tensors(mapping, by_name)
 
 
 def _canonical_name(name: str) -> str | None:
-    if name in OTHERS:
-        return OTHERS[name]
+    if name in POSITIONS:
+        return POSITIONS[name]
     match = NAME.fullmatch(name)
     if match is None:
         return None

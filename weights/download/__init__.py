@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder or file of a checkpoint. A name that is no existing path is downloaded unless the cache has it.
 
-    A name is one of the catalog, a pair of languages such as de-en (Firefox's model), or OWNER/NAME on the Hugging Face
-    hub. Warns of a str that is a path and a catalog name. Raises InputError for a wrong type, CheckpointError for an
-    unknown name, DownloadError if the download fails.
+    A name is a name in the catalog, a pair of languages such as de-en (Firefox's model), or OWNER/NAME on the Hugging
+    Face hub. Warns of a str that is both a path and a catalog name. Raises InputError for a wrong type, CheckpointError
+    for an unknown name, DownloadError if the download fails.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
@@ -28,21 +28,21 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
             warn(f"{name} here hides the catalog's {name} and is read instead; ./{name} does so without a warning")
         return Path(name)
     if name not in CATALOG:
-        from fastattn.weights.download import hub  # whose files it reads as several exporters do, which takes 11 ms
+        from fastattn.weights.download import hub  # not at the top: it imports several exporters, which takes 11 ms
 
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
-    entry = named(name)
-    if entry is None:
+    model = find(name)
+    if model is None:
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
             + what_was_meant(name)
         )
-    return fetch(entry)
+    return fetch(model)
 
 
-def named(name: str) -> "CatalogEntry | FirefoxModel | None":
-    """The catalog's model of that name, or Firefox's of a pair such as de-en; None where there is none.
+def find(name: str) -> "CatalogEntry | FirefoxModel | None":
+    """The model ``name`` of the catalog, or Firefox's model of a pair such as de-en; None where there is none.
 
     Raises CheckpointError where Mozilla's list of models is not in the cache and cannot be downloaded.
     """
@@ -54,7 +54,7 @@ def named(name: str) -> "CatalogEntry | FirefoxModel | None":
     from fastattn.text.languages import iso_code
 
     try:
-        return _of_firefox(*map(iso_code, pair.groups()))
+        return _firefox_model(*map(iso_code, pair.groups()))
     except InputError:
         return None
     except DownloadError as error:
@@ -66,12 +66,12 @@ def named(name: str) -> "CatalogEntry | FirefoxModel | None":
 def models_between(
     source: str | None, target: str | None, quality: str | None = None
 ) -> "list[CatalogEntry | FirefoxModel]":
-    """The models that translate from one language to another: one, or two by way of English.
+    """The models that translate from one language to another: one model, or two by way of English.
 
-    source, target  codes or English names. None for one: the catalog's only model of the other language decides. None
-                    for both: the catalog's default
+    source, target  codes or English names. One None: the catalog's only model with the other language. Both None: the
+                    catalog's default
     quality         of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base" (None: the best)
-    Raises InputError that lists the models.
+    Raises InputError, which lists the models, where there is none.
     """
     if quality is not None:
         from fastattn.weights.download.firefox import check_quality
@@ -79,7 +79,7 @@ def models_between(
         check_quality(quality)
     if source is None and target is None:
         return [translation_between(source, target)]
-    from fastattn.text.languages import iso_code  # a path or a name needs none of its table
+    from fastattn.text.languages import iso_code  # not at the top: a path or a name needs no table of languages
 
     source, target = (None if code is None else iso_code(check_text("a language", code)) for code in (source, target))
     if source is None or target is None:
@@ -94,14 +94,14 @@ def models_between(
         for hop in hops:
             entry = next((entry for entry in CATALOG.values() if entry.languages == hop), None)
             try:
-                models.append(entry or _of_firefox(*hop, quality))
+                models.append(entry or _firefox_model(*hop, quality))
             except (InputError, DownloadError) as reason:
                 raise InputError(f"{error}; {reason}") from None
         return models
 
 
-def _of_firefox(source: str, target: str, quality: str | None = None) -> "FirefoxModel":
-    from fastattn.weights.download import firefox  # with the network's modules
+def _firefox_model(source: str, target: str, quality: str | None = None) -> "FirefoxModel":
+    from fastattn.weights.download import firefox  # not at the top: it imports the network's modules
 
     model = firefox.best_model(source, target, quality)
     if model is None:
@@ -114,7 +114,7 @@ def fetch(model: "CatalogEntry | FirefoxModel", progress: "Progress | None" = No
     if model.folder.is_dir():
         return model.folder
     if isinstance(model, CatalogEntry):
-        from fastattn.weights.download.pull import pull_entry  # what is on disk needs none of the network's modules
+        from fastattn.weights.download.pull import pull_entry  # not at the top: it imports the network's modules
 
         return pull_entry(model, progress)
     from fastattn.weights.download.firefox import pull_model

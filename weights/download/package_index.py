@@ -1,4 +1,4 @@
-"""Finds one file of a package in the indexes and directories that pip is configured for.
+"""Finding one file of a package in the indexes and directories that pip is configured for.
 
 Listings are JSON (PEP 691) or HTML (PEP 503: anchors, whose fragments may hold hashes). A find-links location may also
 be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
@@ -18,12 +18,12 @@ from fastattn.errors import DownloadError
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import Response, Transport, TransportError, file_path, without_password
 
-LISTING_LIMIT = 64 << 20  # the listings of the largest projects are a few MB; more than this is not a listing
+LISTING_LIMIT = 64 << 20  # bytes; the listings of the largest projects are a few MB
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, scripts and styles, starts of tags; then attributes. An unclosed one extends to the page's end, so that no
-# part is tried twice: Python's own parser takes the square of a page's length.
+# Comments, scripts and styles, starts of tags; then attributes. Each extends to the page's end where its own misses,
+# so that nothing is tried twice: Python's parser takes the square of a page's length.
 _TAG = re.compile(
     r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )
@@ -35,7 +35,7 @@ _REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
 
 @dataclass(frozen=True)
 class Link:
-    """A file in a listing; ``sha256`` (hex) if the listing has it."""
+    """A file in a listing; ``sha256`` (hex) if the listing has the hash."""
 
     url: str
     file: str
@@ -50,7 +50,7 @@ class PackageIndex:
         self.transport = Transport(settings)
 
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
-        """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed.
+        """Yield every link to the file: find-links first, then indexes in pip's order, each read when its turn comes.
 
         A location that cannot be read or lacks the file adds one line to ``failures``.
         """
@@ -58,14 +58,14 @@ class PackageIndex:
             try:
                 if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
-                links = self._links(location, is_index)
-                matching = [link for link in links if link.file == file]
+                links = self._find_links(location, is_index)
+                file_links = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
                 failures.append(f"{without_password(location)}: {error}")
                 continue
-            if not matching:
+            if not file_links:
                 failures.append(f"{without_password(location)}: no such file there")
-            for link in matching:
+            for link in file_links:
                 scheme = urlsplit(link.url).scheme
                 if _is_remote(location) and not _is_remote(link.url):  # a server must not name files of this machine
                     failures.append(f"{without_password(location)}: a link to {scheme}:, expected http: or https:")
@@ -87,24 +87,24 @@ class PackageIndex:
             raise DownloadError("no package index: pip is configured with no-index and no find-links")
         return locations
 
-    def _links(self, location: str, is_index: bool) -> list[Link]:
+    def _find_links(self, location: str, is_index: bool) -> list[Link]:
         """The links of an index's page of a project, or of a find-links location."""
         url = _as_url(location)
-        link = _link(url)
+        link = _make_link(url)
         if not is_index and link.file.endswith((".whl", ".tar.gz", ".zip")):
             return [link]
         is_folder = urlsplit(url).scheme == "file" and file_path(url).is_dir()
         if is_index or not is_folder:
-            return self._listing(urljoin(url, "index.html") if is_folder else url)
+            return self._read_listing(urljoin(url, "index.html") if is_folder else url)
         links = []
         for path in sorted(path for path in file_path(url).iterdir() if path.is_file()):
             if path.suffix in (".html", ".htm"):
-                links += self._listing(path.as_uri())
+                links += self._read_listing(path.as_uri())
             else:
                 links.append(Link(path.as_uri(), path.name))
         return links
 
-    def _listing(self, url: str) -> list[Link]:
+    def _read_listing(self, url: str) -> list[Link]:
         with self.transport.open(url, _ACCEPT) as response:
             text = response.read(LISTING_LIMIT + 1)
             if len(text) > LISTING_LIMIT:
@@ -123,21 +123,21 @@ def _as_url(location: str) -> str:
     return Path(os.path.abspath(os.path.expanduser(location))).as_uri()
 
 
-def _link(url: str) -> Link:
+def _make_link(url: str) -> Link:
     address, fragment = urldefrag(url)
     hashes = parse_qs(fragment).get("sha256", [])
     return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
 
 
 def _parse(response: Response, text: bytes) -> list[Link]:
-    kind = response.content_type
-    if not kind:  # a file: its name's ending decides
-        kind = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
-    if kind == _JSON or kind == "application/json":
+    content_type = response.content_type
+    if not content_type:  # of a file, whose name decides
+        content_type = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
+    if content_type in (_JSON, "application/json"):
         return _parse_json(response.url, text)
-    if kind in _HTML:
+    if content_type in _HTML:
         return _parse_html(response, text)
-    raise TransportError(f"expected a listing in HTML or JSON, got {kind}")
+    raise TransportError(f"expected a listing in HTML or JSON, got {content_type}")
 
 
 def _parse_json(url: str, text: bytes) -> list[Link]:
@@ -166,12 +166,12 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     links = []
     for address in addresses:
         with suppress(ValueError):  # one invalid address does not invalidate the page
-            links.append(_link(urljoin(base, address)))
+            links.append(_make_link(urljoin(base, address)))
     return links
 
 
 def _anchors(page: str) -> tuple[str, list[str]]:
-    """(address of a page's <base>, addresses of its anchors)."""
+    """(the address of a page's <base>, the addresses of the page's anchors)."""
     base, addresses = "", []
     position = 0
     while (tag := _TAG.search(page, position)) is not None:

@@ -1,7 +1,7 @@
 """pip's configuration, read without pip: indexes, directories, certificates and proxy.
 
-Sources are read in pip's order, and later ones win: the files global, user, site (of the virtual environment) and
-PIP_CONFIG_FILE, in each the sections [global] and [download], then PIP_* variables. Empty values do not count.
+Sources are read in pip's order, in which later sources win: the files global, user, site (of the virtual environment)
+and PIP_CONFIG_FILE, in each the sections [global] and [download], then PIP_* variables. Empty values do not count.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from fastattn.errors import DownloadError
 
 _SECTIONS = ("global", "download")
-# Several spellings of one option, as pip accepts them in its files and variables.
+# Another name that pip accepts for an option, in files and variables -> the option.
 _ALIASES = {"pypi-url": "index-url", "default-timeout": "timeout"}
 _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
 
@@ -29,7 +29,7 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 class PipSettings:
     """pip's options about where packages are."""
 
-    index_url: str | None = None  # None: not configured, and pip's own default is not found
+    index_url: str | None = None  # None: no file configures it, and pip's default is not found
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
@@ -41,7 +41,7 @@ class PipSettings:
 
 
 def read_settings() -> PipSettings:
-    """The settings that pip would use in this process; DownloadError for a file or a value that cannot be read."""
+    """The settings that pip would use in this process; DownloadError for a file that cannot be read or a bad value."""
     options = _options()
     value = options.get("no-index", "no")
     if value.lower() not in _TRUE + _FALSE:
@@ -63,15 +63,15 @@ def read_settings() -> PipSettings:
 
 def configuration_files() -> list[Path]:
     """pip's configuration files, weakest first, whether they exist or not."""
-    own_file = os.environ.get("PIP_CONFIG_FILE")
-    if own_file == os.devnull:  # pip's convention for no files at all
+    config_file = os.environ.get("PIP_CONFIG_FILE")
+    if config_file == os.devnull:  # pip's convention for no files at all
         return []
     basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
     files = [folder / basename for folder in _global_folders()]
-    if not (own_file and os.path.exists(own_file)):
+    if not (config_file and os.path.exists(config_file)):
         files += [folder / basename for folder in _user_folders()]
     files.append(Path(sys.prefix) / basename)
-    return files + ([Path(own_file)] if own_file else [])
+    return files + ([Path(config_file)] if config_file else [])
 
 
 def _global_folders() -> list[Path]:
@@ -136,7 +136,7 @@ def _seconds(value: str) -> float:
 
 
 def _default_index() -> str | None:
-    """The index pip uses when nothing is configured, read from pip's source: the installed one or ensurepip's wheel.
+    """The index that pip uses by default, read from the source of the installed pip, or of that in ensurepip's wheel.
 
     The text is searched, not run: importing pip changes the process's logging.
     """

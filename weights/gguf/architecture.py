@@ -1,6 +1,6 @@
 """A GGUF file's language model -> a Checkpoint, by way of the config.json that transformers would have.
 
-A file has fewer settings than config.json: the rest is fixed for its architecture, as in llama.cpp.
+A file has fewer settings than config.json: the other settings are fixed for each architecture, as in llama.cpp.
 """
 
 import math
@@ -23,24 +23,24 @@ from fastattn.weights.tensor_mapping import TensorSources, canonical_tensors, ma
 
 ROPE_FACTORS = "rope_freqs.weight"
 EMBEDDING = "token_embd.weight"
-LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all its models
+LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all models of Llama 3
 
 
 @dataclass(frozen=True)
-class FileForm:
+class Variant:
     """How files of an architecture differ from Llama's."""
 
     model_type: str  # transformers' name
-    # (the architecture's keys) -> more fields of config.json
-    more: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
-    interleaved: bool = False  # whether queries and keys lie so that neighbouring dimensions are turned together
-    epsilon: str = "layer_norm_rms_epsilon"  # the end of the norms' key
+    # (the architecture's keys) -> fields of config.json beyond or instead of Llama's
+    extra_fields: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
+    interleaved: bool = False  # whether rotary positions rotate neighbouring dimensions of queries and keys together
+    epsilon: str = "layer_norm_rms_epsilon"  # the key of the norms' epsilon, behind "attention."
     windowed: bool = False  # whether layers may have a window
-    partial: bool = False  # whether a part of a head's dimensions may be turned
+    partly_rotary: bool = False  # whether rotary positions may rotate only some of a head's dimensions
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
-    """Gemma's settings. Attention's scale is not in the file; the largest model, of ``deepest`` layers, has its own."""
+    """Gemma's settings. A file has no scale of attention; the largest model, of ``deepest`` layers, has another."""
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     head_width = keys.integer("attention.key_length", 256, minimum=1)
     scalar = width / heads if keys.integer("block_count") == deepest else head_width
@@ -56,14 +56,14 @@ def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
 
 
 def _gemma2(keys: JsonObject) -> dict[str, Any]:
-    usual = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    defaults = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     settings = _gemma(keys, deepest=46)
-    return settings | {name: settings[name] if keys.has(name) else value for name, value in usual.items()}
+    return settings | {name: settings[name] if keys.has(name) else value for name, value in defaults.items()}
 
 
 def _gemma3(keys: JsonObject) -> dict[str, Any]:
-    near = keys.number("rope.freq_base_swa", 10_000.0)
-    return _gemma(keys, deepest=62) | {"rope_local_base_freq": near, "sliding_window_pattern": 6}
+    local_base = keys.number("rope.freq_base_swa", 10_000.0)
+    return _gemma(keys, deepest=62) | {"rope_local_base_freq": local_base, "sliding_window_pattern": 6}
 
 
 def _gpt2(keys: JsonObject) -> dict[str, Any]:
@@ -98,45 +98,45 @@ def _phi3(keys: JsonObject) -> dict[str, Any]:
     }
 
 
-# general.architecture -> its form.
-FORMS = {
-    "llama": FileForm("llama", interleaved=True),
-    "qwen2": FileForm("qwen2"),
-    "qwen3": FileForm("qwen3"),
-    "gemma2": FileForm("gemma2", _gemma2, windowed=True),
-    "gemma3": FileForm("gemma3_text", _gemma3, windowed=True),
-    "phi3": FileForm("phi3", _phi3, windowed=True, partial=True),
-    "gpt2": FileForm("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
-    "gptneox": FileForm("gpt_neox", _gptneox, epsilon="layer_norm_epsilon", partial=True),
-    "olmo2": FileForm("olmo2"),
-    "smollm3": FileForm("smollm3", interleaved=True),
-    "hunyuan-dense": FileForm("hunyuan_v1_dense"),
+# general.architecture -> its variant.
+VARIANTS = {
+    "llama": Variant("llama", interleaved=True),
+    "qwen2": Variant("qwen2"),
+    "qwen3": Variant("qwen3"),
+    "gemma2": Variant("gemma2", _gemma2, windowed=True),
+    "gemma3": Variant("gemma3_text", _gemma3, windowed=True),
+    "phi3": Variant("phi3", _phi3, windowed=True, partly_rotary=True),
+    "gpt2": Variant("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
+    "gptneox": Variant("gpt_neox", _gptneox, epsilon="layer_norm_epsilon", partly_rotary=True),
+    "olmo2": Variant("olmo2"),
+    "smollm3": Variant("smollm3", interleaved=True),
+    "hunyuan-dense": Variant("hunyuan_v1_dense"),
 }
-# Keys of an architecture that change what is computed -> the value that changes nothing.
-PLAIN = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_attn_factor": 1.0,
-         "rope.scaling.yarn_ext_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
-         "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.0}  # fmt: skip
+# Key of an architecture -> the value that changes no result; no other value is supported.
+NEUTRAL_VALUES = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_attn_factor": 1.0,
+                  "rope.scaling.yarn_ext_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
+                  "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.0}  # fmt: skip
 
 
-def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
-    """(the architecture's form, its config.json); CheckpointError for what is not supported."""
+def make_config(file: GGUF) -> tuple[Variant, JsonObject]:
+    """(the file's variant, its config.json); CheckpointError for settings that are not supported."""
     where, metadata = file.metadata.where, file.metadata
-    name = metadata.choice("general.architecture", FORMS)
-    form, prefix = FORMS[name], name + "."
+    name = metadata.choice("general.architecture", VARIANTS)
+    variant, prefix = VARIANTS[name], name + "."
     keys = JsonObject(
         {key.removeprefix(prefix): value for key, value in metadata.values.items() if key.startswith(prefix)},
         f"{where}: {name}",
     )
-    plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
-    values = {key: keys.values[key] for key in plain if keys.has(key)}
-    unsupported = [key for key, value in values.items() if not isinstance(value, int | float) or value != plain[key]]
+    neutral = NEUTRAL_VALUES if variant.windowed else NEUTRAL_VALUES | {"attention.sliding_window": 0}
+    values = {key: keys.values[key] for key in neutral if keys.has(key)}
+    unsupported = [key for key, value in values.items() if not isinstance(value, int | float) or value != neutral[key]]
     if unsupported:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(unsupported)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
         raise CheckpointError(f"{where}: there should be a matrix {EMBEDDING}")
     heads = keys.integer("attention.head_count", minimum=1)
     config: dict[str, Any] = {
-        "model_type": form.model_type,
+        "model_type": variant.model_type,
         "vocab_size": file.tensors[EMBEDDING].shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "hidden_size": keys.integer("embedding_length", minimum=1),
@@ -145,11 +145,11 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         "num_attention_heads": heads,
         "num_key_value_heads": keys.integer("attention.head_count_kv", heads, minimum=1),
         "max_position_embeddings": keys.integer("context_length", minimum=1),
-        "rms_norm_eps": keys.number(f"attention.{form.epsilon}"),
+        "rms_norm_eps": keys.number(f"attention.{variant.epsilon}"),
         "hidden_act": "silu",
         "rope_theta": keys.number("rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(file, keys),
-        # Layers have them where the file does.
+        # Layers have biases where the file's first layer has.
         "attention_bias": "blk.0.attn_q.bias" in file.tensors,
         "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
     }
@@ -159,17 +159,17 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
             raise keys.error("attention.value_length", f"that of keys, {width}", keys.values["attention.value_length"])
         config["head_dim"] = width
     head_width = width or config["hidden_size"] // heads
-    if not form.partial and keys.integer("rope.dimension_count", head_width) != head_width:
+    if not variant.partly_rotary and keys.integer("rope.dimension_count", head_width) != head_width:
         raise keys.error("rope.dimension_count", f"a head's width, {head_width}", keys.values["rope.dimension_count"])
-    return form, JsonObject(config | form.more(keys), keys.where)
+    return variant, JsonObject(config | variant.extra_fields(keys), keys.where)
 
 
 def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
-    """transformers' rope_scaling; None: positions are not scaled."""
-    # A factor, perhaps by its old name, is of linear scaling where no type is given.
+    """The rope_scaling of transformers; None: positions are not scaled."""
+    # Where the file has no type, a factor, perhaps under its old name, means linear scaling.
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
-    usual = "linear" if factor not in (0, 1) else "none"
-    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), usual)
+    default = "linear" if factor not in (0, 1) else "none"
+    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), default)
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
             raise CheckpointError(f"{keys.where}: {ROPE_FACTORS} and rope.scaling.type {kind} are both there")
@@ -186,28 +186,28 @@ def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
 
 
 def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
-    """Llama 3's scaling, of which a file has the factor of each pair of dimensions."""
+    """Llama 3's rope_scaling, from the factor of each pair of dimensions, which is all that a file has."""
     factors = tensor.vector.astype(np.float64)
     factor = float(factors.max())
     if base > 0 and math.isfinite(factor) and factor >= 1:
         turns = LLAMA3_LENGTH / (2 * math.pi) * base ** -(np.arange(len(factors)) / len(factors))
-        part = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
-        if np.allclose(factors, 1 / ((1 - part) / factor + part), rtol=1e-4):
-            turning = {"low_freq_factor": LLAMA3_SLOW, "high_freq_factor": LLAMA3_FAST}
-            trained = {"original_max_position_embeddings": LLAMA3_LENGTH}
-            return {"rope_type": "llama3", "factor": factor} | turning | trained
+        unscaled = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
+        if np.allclose(factors, 1 / ((1 - unscaled) / factor + unscaled), rtol=1e-4):
+            bounds = {"low_freq_factor": LLAMA3_SLOW, "high_freq_factor": LLAMA3_FAST}
+            length = {"original_max_position_embeddings": LLAMA3_LENGTH}
+            return {"rope_type": "llama3", "factor": factor} | bounds | length
     raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
 
 
-def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
-    """The stack, whose rotary positions rotate dimensions side by side where the file stores them so."""
-    if not form.interleaved or spec.positions.rotary is None:
+def as_stored(spec: StackSpec, variant: Variant) -> StackSpec:
+    """The stack, whose rotary positions rotate neighbouring dimensions together where the file stores them so."""
+    if not variant.interleaved or spec.positions.rotary is None:
         return spec
-    turned = replace(spec.positions.rotary, interleaved=True)
-    return replace(spec, positions=replace(spec.positions, rotary=turned))
+    rotary = replace(spec.positions.rotary, interleaved=True)
+    return replace(spec, positions=replace(spec.positions, rotary=rotary))
 
 
-# The names are those of all architectures.
+# Files of all architectures have these names.
 TABLE = {
     "decoder.embedding.weight": sources(EMBEDDING),
     "decoder.positions": sources("position_embd.weight"),
@@ -222,28 +222,28 @@ TABLE = {
     "decoder.layers.#.feed_forward.output_norm.*": sources("blk.#.post_ffw_norm.*"),
     "decoder.final_norm.*": sources("output_norm.*"),
 }
-# Whose biases a file may lack, in all layers, though the stack has some.
+# Linear layers whose biases a file may lack, in all layers, though the spec has biases.
 LINEAR = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "feed_forward.inner_linear",
           "feed_forward.outer")  # fmt: skip
 
 
 def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
-    """The sources of a decoder's tensors."""
+    """The sources of each of a decoder's tensors."""
     layer, keys = "decoder.layers.#.", spec.attention.key_width
     table = dict(TABLE)
-    together = "blk.0.attn_qkv.weight" in stored
-    names = ["blk.#.attn_qkv.*"] if together else [f"blk.#.attn_{part}.*" for part in "qkv"]
-    rows = () if together else (spec.attention.query_width, keys, keys)
+    has_qkv = "blk.0.attn_qkv.weight" in stored
+    names = ["blk.#.attn_qkv.*"] if has_qkv else [f"blk.#.attn_{letter}.*" for letter in "qkv"]
+    rows = () if has_qkv else (spec.attention.query_width, keys, keys)
     table[layer + "self_attention.qkv.*"] = sources(*names, rows=rows)
     inner = "ffn_gate" if spec.feed_forward.gated else "ffn_up"
     table[layer + "feed_forward.inner.*"] = sources(f"blk.#.{inner}.*")
-    if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # both in one matrix
-        for i, part in enumerate(("inner", "inner_linear")):
-            table[f"{layer}feed_forward.{part}.*"] = sources("blk.#.ffn_up.*", piece=(i, 2))
-    for part in LINEAR:
-        first = str(table[f"{layer}{part}.*"].names[0])
-        if first.replace("#", "0").replace("*", "bias") not in stored:
-            table[f"{layer}{part}.bias"] = sources(None)
+    if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # ffn_up has both matrices
+        for i, matrix in enumerate(("inner", "inner_linear")):
+            table[f"{layer}feed_forward.{matrix}.*"] = sources("blk.#.ffn_up.*", split=(i, 2))
+    for linear in LINEAR:
+        source = str(table[f"{layer}{linear}.*"].names[0])
+        if source.replace("#", "0").replace("*", "bias") not in stored:
+            table[f"{layer}{linear}.bias"] = sources(None)
     output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
     return table | {"decoder.projection.*": sources(f"{output}.*")}
 
@@ -252,13 +252,13 @@ MISFIT = "tensors do not fit the architecture in its metadata"
 
 
 def read_model(folder: Directory, names: list[str]) -> Checkpoint:
-    """The language model in these files, the first of which has the metadata."""
-    file = _joined([parse_gguf(folder.read(name), folder.where(name)) for name in names])
+    """The language model in the files ``names``, the first of which has the metadata."""
+    file = _join_files([parse_gguf(folder.read(name), folder.where(name)) for name in names])
     where = file.metadata.where
-    form, config = make_config(file)
-    spec = as_stored(find_decoder(config).spec(config), form)
+    variant, config = make_config(file)
+    spec = as_stored(find_decoder(config).spec(config), variant)
     stored = {name: tensor for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
-    # More layers than tensors are refused before their names fill memory.
+    # Refused here, before the names of so many layers fill memory.
     if spec.layers > len(stored):
         raise CheckpointError(
             f"{where}: there should be {counted(spec.layers, 'layer')}, it has {counted(len(stored), 'tensor')}"
@@ -268,18 +268,18 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
     tensors = canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT)
     precision = main_precision((tensor.precision, len(tensor.data)) for tensor in stored.values())
     details = {"architecture": file.metadata.string("general.architecture")}
-    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.used))
+    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.files_read))
 
 
-def _joined(files: list[GGUF]) -> GGUF:
-    """The parts of a model as one file; each part states its number."""
+def _join_files(files: list[GGUF]) -> GGUF:
+    """The ``files`` of a model as one; CheckpointError unless each file states its number and their count."""
     first = files[0]
     tensors = dict(first.tensors)
     for i, file in enumerate(files):
         numbers = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
         if numbers != (i, len(files)):
             raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", numbers)
-        if i and (twice := tensors.keys() & file.tensors.keys()):
-            raise CheckpointError(f"{file.metadata.where}: {min(twice)} is in another part too")
+        if i and (repeated := tensors.keys() & file.tensors.keys()):
+            raise CheckpointError(f"{file.metadata.where}: {min(repeated)} is in another part too")
         tensors |= file.tensors
     return replace(first, tensors=tensors)

@@ -1,8 +1,8 @@
-"""A tokenizer.json, and what else a language model's text needs, from a GGUF file's metadata.
+"""A language model's tokenizer.json and text settings from a GGUF file's metadata.
 
-Kind "gpt2" is byte-level byte-pair encoding with stored merges; a name tells by which expressions texts are split
-first. Kind "llama" is sentencepiece's, whose merges follow from scores: among neighbours that form a token together,
-the pair whose token has the highest score is merged first.
+Tokenizer "gpt2" is byte-level byte-pair encoding with stored merges; a name says which expressions split a text before.
+Tokenizer "llama" is sentencepiece's, whose merges follow from scores: among neighbours that form a token together, the
+pair whose token has the highest score is merged first.
 """
 
 import json
@@ -18,7 +18,7 @@ from fastattn.weights.containers.json_file import JsonObject, first_repeated, sh
 from fastattn.weights.huggingface.tokenizer_files import (
     CL100K,
     SPACE,
-    assembled,
+    assemble,
     chat_template,
     merges_by_scores,
     pairs_model,
@@ -26,10 +26,10 @@ from fastattn.weights.huggingface.tokenizer_files import (
     template,
 )
 
-KEYS, CHAT = "tokenizer.ggml.", "tokenizer.chat_template"
+GGML, CHAT_KEY = "tokenizer.ggml.", "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 LONGEST = 1000  # characters of a token
-# Expressions of pre-tokenizers, which each cut what the one before has left.
+# Expressions of pre-tokenizers: each splits the pieces that the one before it made.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -46,13 +46,13 @@ _DEEPSEEK = (
 class Splitting:
     """How a byte-level tokenizer treats a text before its merges."""
 
-    patterns: tuple[str, ...]  # expressions that cut it
-    nfc: bool = False  # whether it is composed first (Unicode's form C)
-    whole: bool = False  # whether a piece that is a token is not put together by merges
+    patterns: tuple[str, ...]  # expressions that split the text, one after the other
+    nfc: bool = False  # whether the text is composed first (Unicode's normalization form C)
+    ignore_merges: bool = False  # whether a piece that is a token becomes that token without merges
     bos: bool = False  # whether texts begin with the beginning token where the file does not say
 
 
-# The name under tokenizer.ggml.pre -> what it stands for.
+# Value of tokenizer.ggml.pre -> how it splits.
 SPLITTINGS = {
     "gpt-2": Splitting((_GPT2,)),
     "olmo": Splitting((_GPT2,), nfc=True),  # GPT-NeoX's
@@ -64,63 +64,64 @@ SPLITTINGS = {
         Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK)),
     ),
     **dict.fromkeys(
-        ("llama-bpe", "llama3", "llama-v3"), Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
+        ("llama-bpe", "llama3", "llama-v3"), Splitting((CL100K.replace("COUNT", "1,3"),), ignore_merges=True, bos=True)
     ),
     "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
-    "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
+    "tekken": Splitting((_TEKKEN,), ignore_merges=True, bos=True),
 }
-# Tokens that end an answer, besides the end token that a file names: models tuned for conversations end turns with a
-# token of their own.
+# Tokens that end an answer, besides the end token that a file names: models tuned for conversations have a token of
+# their own for the end of a turn.
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<|end_of_text|>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )  # fmt: skip
-NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+# Name of a special token in a file -> in tokenizer_config.json.
+FIELDS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a file with their ids and kinds."""
+    """The tokens of a file with their ids and types."""
 
     metadata: JsonObject
     ids: dict[str, int]
-    kinds: list[int]
+    types: list[int]
 
-    def of_kind(self, *kinds: int) -> Iterable[tuple[int, str]]:
-        return ((index, token) for token, index in self.ids.items() if self.kinds[index] in kinds)
+    def of_types(self, *types: int) -> Iterable[tuple[int, str]]:
+        return ((index, token) for token, index in self.ids.items() if self.types[index] in types)
 
     def special(self, name: str, default: int = -1) -> int:
-        """The id of the special token of that name; -1 if there is none."""
-        index = self.metadata.integer(f"{KEYS}{name}_token_id", default, minimum=-1)
-        return index if index < len(self.kinds) else -1
+        """The id of the special token ``name``; -1 if there is none."""
+        index = self.metadata.integer(f"{GGML}{name}_token_id", default, minimum=-1)
+        return index if index < len(self.types) else -1
 
 
 def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText:
     """The text of a language model whose embedding has ``rows`` rows; CheckpointError for unsupported tokenizers."""
-    kind = metadata.choice(KEYS + "model", ("gpt2", "llama"))
+    model = metadata.choice(GGML + "model", ("gpt2", "llama"))
     vocabulary = _read_vocabulary(metadata, rows)
-    tokenizer, adds_bos = (_byte_level if kind == "gpt2" else _by_scores)(vocabulary)
-    default_ids = {"bos": 1, "eos": 2, "unknown": 0} if kind == "llama" else {}
-    special_ids = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
+    tokenizer, adds_bos = (_byte_level if model == "gpt2" else _sentencepiece)(vocabulary)
+    default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
+    special_ids = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*FIELDS, "eot", "eom")}
     tokens = list(vocabulary.ids)
-    adds = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
-    bos, eos = ([tokens[special_ids[name]]] if adds[name] and special_ids[name] >= 0 else [] for name in ("bos", "eos"))
+    flags = {name: metadata.boolean(f"{GGML}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
+    bos, eos = ([tokens[special_ids[name]]] if flags[name] and special_ids[name] >= 0 else [] for name in flags)
     if bos or eos:
         pair = [*bos, "A", *eos, *bos, "B", *eos]
         tokenizer["post_processor"] = template([*bos, "A", *eos], pair, vocabulary.ids)
-    usual_ends = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
+    known_ends = {index for index, token in vocabulary.of_types(CONTROL, USER) if token in ENDS}
     own_ends = {special_ids[name] for name in ("eos", "eot", "eom")} - {-1}
     return GeneratorText(
         tokenizer=json.dumps(tokenizer).encode(),
         max_length=max_length,
-        end_ids=tuple(sorted(own_ends | usual_ends)),
-        chat_template=chat_template(*(metadata.string(CHAT + end, "") for end in ("", ".tool_use"))),
-        special_tokens={field: tokens[special_ids[name]] for name, field in NAMES.items() if special_ids[name] >= 0},
+        end_ids=tuple(sorted(own_ends | known_ends)),
+        chat_template=chat_template(*(metadata.string(CHAT_KEY + suffix, "") for suffix in ("", ".tool_use"))),
+        special_tokens={field: tokens[special_ids[name]] for name, field in FIELDS.items() if special_ids[name] >= 0},
     )
 
 
 def _read_vocabulary(metadata: JsonObject, rows: int) -> Vocabulary:
-    tokens = _list(metadata, "tokens", None)
+    tokens = _array(metadata, "tokens", None)
     if len(tokens) > rows:
         raise CheckpointError(f"{metadata.where}: {len(tokens)} tokens, but the embedding has {rows} rows")
     ids = {token: index for index, token in enumerate(tokens)}
@@ -128,76 +129,76 @@ def _read_vocabulary(metadata: JsonObject, rows: int) -> Vocabulary:
         raise CheckpointError(f"{metadata.where}: the token {shorten(first_repeated(tokens))} is given twice")
     if any(not token or len(token) > LONGEST for token in tokens):
         raise CheckpointError(f"{metadata.where}: tokens should have from 1 to {LONGEST} characters")
-    kinds = _list(metadata, "token_type", len(tokens)) if metadata.has(KEYS + "token_type") else [NORMAL] * len(tokens)
-    return Vocabulary(metadata, ids, list(kinds))
+    types = _array(metadata, "token_type", len(tokens)) if metadata.has(GGML + "token_type") else [NORMAL] * len(tokens)
+    return Vocabulary(metadata, ids, list(types))
 
 
-def _list(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
+def _array(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
     """A list of texts if ``length`` is None, else of ``length`` finite numbers."""
-    values = metadata.values.get(KEYS + name)
+    values = metadata.values.get(GGML + name)
     if length is None:
         if not isinstance(values, list) or not values or not isinstance(values[0], str):
-            raise metadata.error(KEYS + name, "a list of texts", values)
+            raise metadata.error(GGML + name, "a list of texts", values)
         return values
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.shape == (length,):
         if np.isfinite(values).all():
             numbers: list[Any] = values.tolist()
             return numbers
-    raise metadata.error(KEYS + name, f"{length} finite numbers", values)
+    raise metadata.error(GGML + name, f"{length} finite numbers", values)
 
 
 def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     """(tokenizer.json without a post-processor, whether texts begin with the beginning token by default)."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
-    splitting = SPLITTINGS[metadata.choice(KEYS + "pre", SPLITTINGS)]
+    splitting = SPLITTINGS[metadata.choice(GGML + "pre", SPLITTINGS)]
     merges = []
-    for merge in _list(metadata, "merges", None):
+    for merge in _array(metadata, "merges", None):
         first, _, second = merge.partition(" ")
         if not (first in ids and second in ids and first + second in ids):
             raise CheckpointError(
                 f"{metadata.where}: a merge should be two tokens that make a third, is {shorten(merge)}"
             )
         merges.append([first, second])
-    steps: list[dict[str, Any]] = [
+    splits: list[dict[str, Any]] = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in splitting.patterns
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = assembled(
-        pairs_model(ids, merges, splitting.whole),
-        _added(vocabulary),
+    tokenizer = assemble(
+        pairs_model(ids, merges, splitting.ignore_merges),
+        _added_tokens(vocabulary),
         {"type": "NFC"} if splitting.nfc else None,
-        {"type": "Sequence", "pretokenizers": [*steps, byte_level]},
+        {"type": "Sequence", "pretokenizers": [*splits, byte_level]},
         byte_level,
     )
     return tokenizer, splitting.bos
 
 
-def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
-    """``_byte_level`` for sentencepiece's kind."""
+def _sentencepiece(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
+    """``_byte_level`` for sentencepiece's tokenizers."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
-    scores = _list(metadata, "scores", len(ids))
-    ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
+    scores = _array(metadata, "scores", len(ids))
+    ranked = sorted(vocabulary.of_types(NORMAL), key=lambda entry: -scores[entry[0]])
     merges = merges_by_scores([token for _, token in ranked], ids, metadata.where)
-    unknown = next((token for _, token in vocabulary.of_kind(UNKNOWN)), None)
+    unknown = next((token for _, token in vocabulary.of_types(UNKNOWN)), None)
     model = pairs_model(ids, merges) | {
         "unk_token": unknown,
         "fuse_unk": True,
-        "byte_fallback": any(vocabulary.of_kind(BYTE)),
+        "byte_fallback": any(vocabulary.of_types(BYTE)),
     }
-    prefix = metadata.boolean(KEYS + "add_space_prefix", True)
-    marks: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
+    prefix = metadata.boolean(GGML + "add_space_prefix", True)
+    prepend: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
     normalizer = {
         "type": "Sequence",
-        "normalizers": [*marks, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
+        "normalizers": [*prepend, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
     }
-    return assembled(model, _added(vocabulary), normalizer, None, spaces_decoder(prefix)), True
+    return assemble(model, _added_tokens(vocabulary), normalizer, None, spaces_decoder(prefix)), True
 
 
-def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """The tokens that match in a text before it is split: special tokens and the user's."""
+def _added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """The tokens that are found in a text before it is split: special tokens and the user's."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [
-        {"id": index, "content": token} | flags | {"special": vocabulary.kinds[index] != USER}
-        for index, token in vocabulary.of_kind(CONTROL, USER, UNKNOWN)
+        {"id": index, "content": token} | flags | {"special": vocabulary.types[index] != USER}
+        for index, token in vocabulary.of_types(CONTROL, USER, UNKNOWN)
     ]

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json names the kind of model, and so its reader."""
+"""Hugging Face directories: the model_type in config.json says which reader reads the model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from fastattn.weights.huggingface import images
 from fastattn.weights.huggingface.architectures.architecture import known_type
 from fastattn.weights.huggingface.decoders import DECODERS, is_decoder, read_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
-from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS, is_translator, read_translator
+from fastattn.weights.huggingface.translators import TRANSLATORS, UNSUPPORTED, is_translator, read_translator
 
 DESCRIPTION = (
     "Hugging Face directory of an encoder, a language model or an encoder-decoder (config.json, weights, a tokenizer)"
@@ -30,7 +30,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    if folder.contains(ADAPTER):  # transformers would read the model that it names, and change its weights
+    if folder.contains(ADAPTER):  # which changes the weights of another model
         raise CheckpointError(
             f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "
             "(merge_and_unload) and save that"
@@ -38,10 +38,10 @@ def read(folder: Folder) -> Checkpoint:
     config = read_object(folder, "config.json")
     if images.is_residual(config):
         return images.read_residual(folder)
-    kind = config.string("model_type")
-    if kind in REFUSED:
-        raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported: {REFUSED[kind]}")
-    known_type(config, ENCODER_TYPES if folder.part == "encoder" and kind not in MODEL_TYPES else MODEL_TYPES)
-    if is_translator(config) and not (folder.part == "encoder" and kind in ENCODERS):
+    model_type = config.string("model_type")
+    if reason := UNSUPPORTED.get(model_type):
+        raise CheckpointError(f"{config.where}: model type {shorten(model_type)} is not supported: {reason}")
+    known_type(config, ENCODER_TYPES if folder.part == "encoder" and model_type not in MODEL_TYPES else MODEL_TYPES)
+    if is_translator(config) and not (folder.part == "encoder" and model_type in ENCODERS):
         return read_translator(folder)
-    return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)
+    return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[model_type](folder)

@@ -1,8 +1,8 @@
-"""A Checkpoint -> a Hugging Face directory that transformers loads, by the tables that read one.
+"""A Checkpoint -> a Hugging Face directory that transformers loads, by the tables that read such a directory.
 
-The reader decides which architecture a model is, and whether config.json can express it: settings are made from the
-model's sizes, and the first architecture whose reader reads the same model from them is written, with the tokenizer
-files that this reader takes.
+The readers decide which architecture a model has, and whether config.json can express the model: settings are made from
+the model's sizes, and the first architecture whose reader reads the same model from these settings is written, with the
+tokenizer files that this reader takes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,20 +30,20 @@ from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
 TYPES = {"float32": "F32", "bfloat16": "BF16"}
-# Tried in this order; each with BART's names of settings, or with Llama's.
+# Architectures in the order in which they are tried; settings have BART's names, or Llama's.
 TRANSLATORS = ("marian", "m2m_100", "mbart", "bart", "pegasus")
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
 PADS = ("<pad>", "<blank>")
-_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+_ACTIVATIONS = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}  # our name -> transformers' name
 
 
 @dataclass(frozen=True)
 class WrittenForm:
-    """A model in an architecture's form: config.json, the sources of its tensors, the names of tied tensors."""
+    """A model as an architecture of transformers: config.json, the sources of tensors, the names of tied tensors."""
 
     config: dict[str, Any]
-    parts: Mapping[str, TensorSources]
-    prefix: str = ""
+    mapping: Mapping[str, TensorSources]
+    prefix: str = ""  # of the names of tensors in the file
     tied: tuple[str, ...] = ()
 
 
@@ -61,8 +61,8 @@ def write(
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
     checkpoint = _starting_from_padding(checkpoint)
-    form = _form(checkpoint)
-    stored = _stored(form, checkpoint.tensors)
+    form = _find_form(checkpoint)
+    stored = _stored_values(form, checkpoint.tensors)
     files = text_files(checkpoint, form.config)
     form.config["dtype"] = precision
     for name, content in (files | {"config.json": as_json(form.config)}).items():
@@ -80,36 +80,36 @@ def write(
         write_tensors(stream, tensors, progress, {"format": "pt"})
 
 
-def _form(checkpoint: Checkpoint) -> WrittenForm:
-    """The first form from which its reader reads this model."""
+def _find_form(checkpoint: Checkpoint) -> WrittenForm:
+    """The first form whose reader reads this model; CheckpointError where there is none."""
     model, where = checkpoint.spec, "config.json"
     if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
         raise CheckpointError(
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
-    forms = {"encoder-decoder": _translators, "encoder": _of_one_stack, "decoder": _of_one_stack}
-    kinds, problem, plain_model = [], "", _plain(model)
-    for form, described in forms[model.kind](checkpoint) if model.kind in forms else ():
-        kinds.append(form.config["model_type"])
-        plain = _plain(described)
-        if plain == plain_model:
+    forms = {"encoder-decoder": _translator_forms, "encoder": _single_stack_forms, "decoder": _single_stack_forms}
+    types, problem, expected = [], "", _comparable(model)
+    for form, read_model in forms[model.kind](checkpoint) if model.kind in forms else ():
+        types.append(form.config["model_type"])
+        actual = _comparable(read_model)
+        if actual == expected:
             return form
-        differing = [
+        differences = [
             f"{name}'s {field.replace('_', ' ')}"
-            for name, stack in plain_model.stacks.items()
+            for name, stack in expected.stacks.items()
             for field, value in vars(stack).items()
-            if name in plain.stacks and getattr(plain.stacks[name], field) != value
+            if name in actual.stacks and getattr(actual.stacks[name], field) != value
         ]
-        if not problem or len(differing) < problem.count(",") + 1:
-            problem = ", ".join(differing)
-    tried = ", ".join(dict.fromkeys(kinds)) or "none"
+        if not problem or len(differences) < problem.count(",") + 1:
+            problem = ", ".join(differences)
+    tried = ", ".join(dict.fromkeys(types)) or "none"
     raise CheckpointError(f"{where} cannot say the {problem or 'kind'} of this model; architectures tried: {tried}")
 
 
 def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
-    """The model; one that starts from a zero embedding, as Marian's do, gets a padding token to start from.
+    """The model, with a padding token to start from where it starts from a zero embedding, as Marian's models do.
 
-    The token is the last, its embedding zeros, its bias minus infinity, so that it is never produced.
+    The token is the last. Its embedding is zeros, its bias minus infinity, so that no search produces it.
     """
     (encoder, decoder), text = [*checkpoint.spec.stacks.values(), None][:2], checkpoint.input
     if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
@@ -132,8 +132,8 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, spec=spec, tensors=tensors, input=text)
 
 
-def _plain(model: ModelSpec) -> ModelSpec:
-    """The model without differences that do not count: float32's rounding, and a projection's bias, perhaps zeros."""
+def _comparable(model: ModelSpec) -> ModelSpec:
+    """The model without what may differ: float32's rounding, whether the projection has a bias, which may be zeros."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()
@@ -142,13 +142,13 @@ def _plain(model: ModelSpec) -> ModelSpec:
     return replace(model, **stacks)
 
 
-def _own_first(kinds: Iterable[str], checkpoint: Checkpoint) -> list[str]:
-    """The architectures; the one that the model was read as comes first."""
-    return sorted(kinds, key=lambda kind: kind != checkpoint.details.get("model type"))
+def _own_type_first(types: Iterable[str], checkpoint: Checkpoint) -> list[str]:
+    """The model types; that of the folder from which the model was read comes first."""
+    return sorted(types, key=lambda model_type: model_type != checkpoint.details.get("model type"))
 
 
-def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
-    """(the architecture, config.json, the stack or model read from it); None if the reader refuses the settings."""
+def _try_reading(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
+    """(the architecture, config.json, the stack or model read from that); None if the reader refuses the settings."""
     values = JsonObject(config, "config.json")
     try:
         architecture = find(values)
@@ -157,14 +157,14 @@ def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[An
         return None
 
 
-def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+def _translator_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
     text, (encoder, decoder) = checkpoint.input, checkpoint.spec.stacks.values()
     assert isinstance(text, TranslationText) and isinstance(encoder, StackSpec) and isinstance(decoder, StackSpec)
     tensors = checkpoint.tensors
     embedding = tensors["decoder.embedding.weight"]
     shared, tied = tensors["encoder.embedding.weight"] is embedding, tensors["decoder.projection.weight"] is embedding
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    names = (*PADS, text.decoder_start_token, text.eos_token)  # in a Marian model's folder it is the start token too
+    names = (*PADS, text.decoder_start_token, text.eos_token)  # in Marian's folders padding is the start token too
     pad = next(text.target_vocabulary.index(name) for name in names if name in text.target_vocabulary)
     start = ids.get(text.decoder_start_token or text.eos_token, pad)
     common = {
@@ -172,7 +172,7 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
         "vocab_size": encoder.vocabulary,
         "decoder_vocab_size": decoder.vocabulary,
         "d_model": encoder.width,
-        "activation_function": _NAMES.get(encoder.feed_forward.activation),
+        "activation_function": _ACTIVATIONS.get(encoder.feed_forward.activation),
         "scale_embedding": encoder.embedding_scale != 1,
         "max_position_embeddings": encoder.positions.limit or 1024,
         "share_encoder_decoder_embeddings": shared,
@@ -185,20 +185,20 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
         common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
-    for kind in _own_first(TRANSLATORS, checkpoint):
-        reading = _read(find_translator, common | {"model_type": kind})
-        if reading is not None:
-            architecture, values, spec = reading
+    for model_type in _own_type_first(TRANSLATORS, checkpoint):
+        result = _try_reading(find_translator, common | {"model_type": model_type})
+        if result is not None:
+            architecture, values, spec = result
             ties = architecture.tied(values)
             if (SHARED in ties) == shared and (HEAD in ties) == tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
                 yield (WrittenForm(config, map_tensors(architecture.table(values, spec), spec), "model.", ties), spec)
 
 
-def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
-    """The settings by BERT's and Llama's names, once for each way that architectures count the greatest length."""
+def _size_settings(stack: StackSpec) -> Iterator[dict[str, Any]]:
+    """Settings by BERT's and Llama's names: the greatest length without the positions of padding, then with them."""
     attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
-    for more in dict.fromkeys((0, 1 + positions.padding)):
+    for extra_positions in dict.fromkeys((0, 1 + positions.padding)):
         yield {
             "vocab_size": stack.vocabulary,
             "hidden_size": stack.width,
@@ -207,8 +207,8 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
             "num_key_value_heads": attention.key_heads,
             "head_dim": attention.head_width,
             "intermediate_size": stack.feed_forward.inner_width,
-            "hidden_act": _NAMES.get(stack.feed_forward.activation),
-            "max_position_embeddings": positions.limit + more,
+            "hidden_act": _ACTIVATIONS.get(stack.feed_forward.activation),
+            "max_position_embeddings": positions.limit + extra_positions,
             "rms_norm_eps": stack.norms.epsilon,
             "layer_norm_eps": stack.norms.epsilon,
             "type_vocab_size": stack.token_types or 1,
@@ -220,72 +220,73 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
         }
 
 
-def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+def _single_stack_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
     ((name, stack),) = checkpoint.spec.stacks.items()
     find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
-    for kind in _own_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
-        settings: dict[str, Any] = {"model_type": kind}
+    for model_type in _own_type_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
+        settings: dict[str, Any] = {"model_type": model_type}
         if name == "decoder":
             tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-            settings |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
-        for sizes in _sizes(stack):
-            reading = _read(find, sizes | settings)
-            if reading is not None and reading[0].numbers is None:
-                architecture, values, spec = reading
+            settings |= {"architectures": [f"{model_type.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
+        for sizes in _size_settings(stack):
+            result = _try_reading(find, sizes | settings)
+            if result is not None and result[0].numbers is None:
+                architecture, values, spec = result
                 model = ModelSpec(name, **{name: spec})
-                parts = map_tensors(architecture.table(values, spec), model)
-                yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
+                mapping = map_tensors(architecture.table(values, spec), model)
+                yield WrittenForm(values.values, mapping, "model." * (name == "decoder")), model
 
 
-Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
+StoredValues = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
 
 
-def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
-    """Name in the file -> (shape, a function that returns the values), from the tensors by the table's inverse."""
-    stored: Stored = {}
-    pieces: dict[str, dict[int, Tensor]] = {}
-    for canonical, part in form.parts.items():
+def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredValues:
+    """Name in the file -> (shape, a function that returns the values): the inverse of the form's mapping."""
+    stored: StoredValues = {}
+    split_tensors: dict[str, dict[int, Tensor]] = {}
+    for canonical, entry in form.mapping.items():
         tensor = tensors.get(canonical)
-        changed = part.kernel or part.heads or part.first or part.relu or part.offset
-        if changed or (tensor is None and part.plus is None):
+        changed = entry.kernel or entry.heads or entry.rolled_columns or entry.relu or entry.offset
+        if changed or (tensor is None and entry.added_row is None):
             raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
-        if part.piece != (0, 1):
-            pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
+        if entry.split != (0, 1):
+            split_tensors.setdefault(str(entry.names[0]), {})[entry.split[0]] = tensor  # type: ignore[assignment]
             continue
-        if part.plus is not None:
-            values = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
-            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, values, (1, *part.shape)))
+        if entry.added_row is not None:
+            values = np.zeros(entry.shape, np.float32) if tensor is None else as_float32(tensor)
+            stored[entry.added_row.name] = ((1, *entry.shape), partial(np.reshape, values, (1, *entry.shape)))
             continue
         assert tensor is not None
         begin = 0
-        for name, rows in zip(part.names, part.row_counts):
-            cut = slice(begin, begin + rows)
-            begin += rows
+        for name, count in zip(entry.names, entry.row_counts):
+            rows = slice(begin, begin + count)
+            begin += count
             if name is None:
-                if as_float32(tensor)[cut].any():
+                if as_float32(tensor)[rows].any():
                     raise CheckpointError(f"{canonical} is not zero, and this architecture has none")
             elif name not in form.tied:
-                stored[name] = (part.source_shapes[name], partial(_cut, tensor, cut, part))
+                stored[name] = (entry.source_shapes[name], partial(_rows_of, tensor, rows, entry))
             else:
                 tied = SHARED if SHARED in form.tied else TARGET
-                stored[tied] = (part.source_shapes[name], partial(as_float32, tensor))
-    for canonical in tensors.keys() - form.parts.keys():
+                stored[tied] = (entry.source_shapes[name], partial(as_float32, tensor))
+    for canonical in tensors.keys() - form.mapping.keys():
         if as_float32(tensors[canonical]).any():
             raise CheckpointError(f"{canonical} has no place in this architecture")
-    for name, parts in pieces.items():
+    for name, parts in split_tensors.items():
         shapes = [parts[i].shape for i in sorted(parts)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
         stored[name] = (shape, lambda parts=parts: np.concatenate([as_float32(parts[i]) for i in sorted(parts)]))  # type: ignore[misc]
     return stored
 
 
-def _cut(tensor: Tensor, rows: slice, part: TensorSources) -> np.ndarray:
+def _rows_of(tensor: Tensor, rows: slice, entry: TensorSources) -> np.ndarray:
     values = as_float32(tensor)[rows]
-    if part.skip:  # rows of ids that have no position
-        values = np.concatenate([np.zeros((part.skip, *values.shape[1:]), np.float32), values])
-    return np.ascontiguousarray(values.T) if part.transposed else values
+    if entry.skipped_rows:  # rows of ids that have no position, such as padding
+        values = np.concatenate([np.zeros((entry.skipped_rows, *values.shape[1:]), np.float32), values])
+    return np.ascontiguousarray(values.T) if entry.transposed else values
 
 
+# Field of DecodingSettings -> transformers' name.
 SETTINGS = {
     "beam_size": "num_beams",
     "length_penalty": "length_penalty",
@@ -295,7 +296,7 @@ SETTINGS = {
 
 
 def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
-    """File -> content of tokenizer files and generation settings; may add to ``config``."""
+    """File -> content, of tokenizer files and generation settings; may add to ``config``, and remove from it."""
     text = checkpoint.text
     if isinstance(text, TranslationText):
         return _translation_files(text, config)
@@ -314,7 +315,7 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
     """sentence-transformers' modules: the encoder, the pooling, perhaps a normalization."""
     if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
         raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
-    kind = "sentence_transformers.models."
+    package = "sentence_transformers.models."
     modules = ["Transformer", "Pooling", *(["Normalize"] if text.normalize else [])]
     pooling = {"word_embedding_dimension": config["hidden_size"], "include_prompt": text.include_prompt}
     pooling |= {"pooling_mode": text.pooling[0] if len(text.pooling) == 1 else list(text.pooling)}
@@ -324,7 +325,7 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
         "similarity_fn_name": text.similarity,
     }
     entries = [
-        {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
+        {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": package + name}
         for i, name in enumerate(modules)
     ]
     return {
@@ -338,14 +339,14 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
 
 def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
     decoding = text.decoding
-    settings = {name: v for field, name in SETTINGS.items() if (v := getattr(decoding, field)) is not None}
+    settings = {name: value for field, name in SETTINGS.items() if (value := getattr(decoding, field)) is not None}
     settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
     if decoding.forced_tokens:
         settings["forced_bos_token_id"] = ids[decoding.forced_tokens[0]]
     if decoding.suppress_sequences:
         settings["bad_words_ids"] = [list(sequence) for sequence in decoding.suppress_sequences]
-    # Without it transformers stops at 20 tokens; its limits count the start token.
+    # Without max_length, transformers stops at 20 tokens; its limits count the start token.
     settings["max_length"] = 1 + (decoding.max_decoding_length or config["max_position_embeddings"] - 1)
     if decoding.min_decoding_length:
         settings["min_length"] = 1 + decoding.min_decoding_length
@@ -364,7 +365,7 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
     }
     if (languages := text.languages) is not None and languages.target:
         tokens |= _language_settings(text, languages.source, config["model_type"])
-        if languages.target == "start":  # a target's own language
+        if languages.target == "start":  # the target's language is the start token
             settings.pop("decoder_start_token_id", None)
             config.pop("decoder_start_token_id", None)
     files = {GENERATION: as_json(settings)}
@@ -384,10 +385,10 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
     return files | models | {"tokenizer_config.json": as_json(tokens)}
 
 
-def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
-    """tokenizer_config.json's entries for the places of language tokens, and the default languages."""
+def _language_settings(text: TranslationText, source: str, model_type: str) -> dict[str, Any]:
+    """Settings of tokenizer_config.json that say where language tokens go, and the default languages."""
     languages = {"src_lang": text.source_language, "tgt_lang": text.target_language}
     settings: dict[str, Any] = {name: language for name, language in languages.items() if language}
-    if kind == "m2m_100":
+    if model_type == "m2m_100":
         return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
     return settings | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}

@@ -1,23 +1,20 @@
-"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
-
-Architectures are found by config.json's model_type, a file for each family.
-"""
+"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
-from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decode, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.architecture import Architecture, found_in, refuse
-from fastattn.weights.huggingface.encoders import ENCODERS, named_as_today, stack_sources
+from fastattn.weights.huggingface.architectures.architecture import Architecture, architecture_in, refuse
+from fastattn.weights.huggingface.encoders import ENCODERS, stack_sources, with_current_names
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
-from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
+from fastattn.weights.huggingface.tokenizer import default_pooling, read_tokenizer
 from fastattn.weights.huggingface.tokenizer_files import CONFIG, chat_template, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
 
-# model_type -> a module and its Architecture; only the one that is needed is imported.
+# model_type -> a module and the name of an Architecture in it; a module is imported when it is needed.
 DECODERS = {
     "gemma2": "llama.GEMMA2",
     "gemma3": "llama.GEMMA3_DECODER",
@@ -33,60 +30,58 @@ DECODERS = {
     "qwen3": "llama.QWEN_DECODER",
     "smollm3": "llama.SMOLLM3",
 }
-# Ends of the names of classes that have the projection too.
+# Ends of the names of transformers' classes that have the projection to the vocabulary too.
 CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-
-# Chat templates by name: the usual one, and one for conversations with tools.
+# Name of a chat template -> its file: the default, and one for conversations with tools.
 TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
-# Settings that a config.json of several parts has for all of them.
-SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
-
-# Settings that the text part of Gemma 3's published files leaves out: transformers' defaults.
-USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
+# Settings that a config.json of text and images has for both.
+SHARED_SETTINGS = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
+# transformers' defaults of settings that the text_config of Gemma 3's published files omits.
+TEXT_DEFAULTS = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
 
 
 def find_decoder(config: JsonObject) -> Architecture:
-    """The architecture of a config.json; CheckpointError lists the known ones."""
-    architecture: Architecture = found_in(DECODERS, config)
+    """The architecture of a config.json; CheckpointError, which lists the known types, for an unknown model_type."""
+    architecture: Architecture = architecture_in(DECODERS, config)
     return architecture
 
 
 def is_decoder(config: JsonObject) -> bool:
-    """Whether the directory is a language model's, not that of an encoder made from one, which may look both ways."""
-    kind, names = config.string("model_type"), config.values.get("architectures")
-    if kind not in DECODERS or kind not in ENCODERS:
-        return kind in DECODERS
-    both_sides = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
+    """Whether the directory is a language model's; an encoder made from one may have the same model_type."""
+    model_type, names = config.string("model_type"), config.values.get("architectures")
+    if model_type not in DECODERS or model_type not in ENCODERS:
+        return model_type in DECODERS
+    bidirectional = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
     has_class = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
-    return has_class and not both_sides
+    return has_class and not bidirectional
 
 
 def read_decoder(folder: Folder) -> Checkpoint:
-    """Read a language model; raises CheckpointError for what is not supported, malformed or incomplete."""
-    config = text_part(read_object(folder, "config.json"))
-    name = _class_of(config)
+    """Read a language model; CheckpointError for a directory that is not supported, malformed or incomplete."""
+    config = text_config(read_object(folder, "config.json"))
+    name = _model_class(config)
     refuse(config, quantization_config={}, pruned_heads={})
     architecture = find_decoder(config)
     spec = architecture.spec(config)
     text = _read_text(folder, config, spec)
     stored, where = read_weights(folder)
-    stored, model = named_as_today(stored, architecture, config), ModelSpec("decoder", decoder=spec)
-    parts = stack_sources(architecture, config, model, stored, where)
-    tensors, headless = make_tensors(parts, stored), f"{config.where}: {shorten(name)} has no head that classifies"
+    stored, model = with_current_names(stored, architecture, config), ModelSpec("decoder", decoder=spec)
+    mapping = stack_sources(architecture, config, model, stored, where)
+    tensors, headless = make_tensors(mapping, stored), f"{config.where}: {shorten(name)} has no head that classifies"
     return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
 
 
-def text_part(config: JsonObject) -> JsonObject:
-    """config.json, or its part about text if the model takes images too."""
+def text_config(config: JsonObject) -> JsonObject:
+    """config.json, or the settings of its text_config if the model takes images too."""
     if not config.has("text_config"):
         return config
-    shared = {name: config.values[name] for name in SHARED if name in config.values}
-    part = config.nested("text_config")
-    kind = {"model_type": config.string("model_type")}
-    return JsonObject(kind | USUAL | shared | {n: v for n, v in part.values.items() if v is not None}, part.where)
+    shared = {name: config.values[name] for name in SHARED_SETTINGS if name in config.values}
+    own = config.nested("text_config")
+    values = {"model_type": config.string("model_type")} | TEXT_DEFAULTS | shared
+    return JsonObject(values | {name: value for name, value in own.values.items() if value is not None}, own.where)
 
 
-def _class_of(config: JsonObject) -> str:
+def _model_class(config: JsonObject) -> str:
     """The class that config.json names first, or ""; CheckpointError for a class without a projection."""
     names = config.values.get("architectures") or [""]
     if not isinstance(names, list) or not is_text(names[0]):
@@ -103,41 +98,40 @@ def _class_of(config: JsonObject) -> str:
 def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> GeneratorText:
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
+    special_tokens = read_added_tokens(folder, "", settings).by_name
     generation = generation_values(folder, config)
-    end_ids = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
-    ids = [] if end_ids is None else end_ids if isinstance(end_ids, list) else [end_ids]
+    value = generation.values.get("eos_token_id")  # an id or a list of ids; there may be none
+    ids = [] if value is None else value if isinstance(value, list) else [value]
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
-        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", end_ids)
-    ends = tuple(dict.fromkeys(ids))
-    tokens = range(1, spec.vocabulary + 1)  # stand-ins: only their number matters
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", value)
+    end_ids = tuple(dict.fromkeys(ids))
+    tokens = range(1, spec.vocabulary + 1)  # instead of tokens: only their number matters
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,
-        end_ids=ends,
+        end_ids=end_ids,
         chat_template=_chat_template(folder, settings),
-        special_tokens={name: str(t["content"]) for name, t in read_added_tokens(folder, "", settings).named.items()},
-        decoding=read_settings(generation, tokens, alone=generation is not config, ends=ends),
-        pooling=usual_pooling(config),
+        special_tokens={name: str(token["content"]) for name, token in special_tokens.items()},
+        decoding=read_settings(generation, tokens, generation is not config, end_ids),
+        pooling=default_pooling(config),
     )
 
 
 def _chat_template(folder: Folder, settings: JsonObject) -> str:
     """The chat template of the files of TEMPLATES, else of tokenizer_config.json; "" if there is none.
 
-    tokenizer_config.json has a string, or several templates by name. One for tools is merged with the default.
+    tokenizer_config.json has a string, or several templates by name. The template for tools is merged with the default.
     """
     templates: dict[object, object] = {
-        name: decoded(folder.read(file), folder.where(file))
-        for name, file in TEMPLATES.items()
-        if folder.contains(file)
+        name: decode(folder.read(file), folder.where(file)) for name, file in TEMPLATES.items() if folder.contains(file)
     }
     if not templates:
         value = settings.values.get("chat_template")
         entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
         templates = {entry.get("name"): entry.get("template") for entry in entries if is_text(entry.get("name"))}
         templates = templates if isinstance(value, list) else {"default": value}
-    usual, of_tools = ("" if templates.get(name) is None else templates[name] for name in TEMPLATES)
-    for source in (usual, of_tools):
+    default, tool_use = ("" if templates.get(name) is None else templates[name] for name in TEMPLATES)
+    for source in (default, tool_use):
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)
-    return chat_template(str(usual), str(of_tools))
+    return chat_template(str(default), str(tool_use))

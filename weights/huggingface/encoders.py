@@ -1,7 +1,4 @@
-"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
-
-Architectures are found by config.json's model_type, a file for each family.
-"""
+"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,14 +15,14 @@ from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.architecture import Architecture, HeadSource, found_in
+from fastattn.weights.huggingface.architectures.architecture import Architecture, HeadSource, architecture_in
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
 
-# model_type -> a module and its Architecture; only the one that is needed is imported.
+# model_type -> a module and the name of an Architecture in it; a module is imported when it is needed.
 ENCODERS = {
     "albert": "bert.ALBERT",
     "bert": "bert.BERT",
@@ -47,13 +44,13 @@ ENCODERS = {
     "umt5": "t5.T5",
     "xlm-roberta": "bert.ROBERTA",
 }
-JINA = "bert.JINA"  # which calls itself BERT
+JINA = "bert.JINA"  # its model_type is "bert" too
 
 
 def find_architecture(config: JsonObject) -> Architecture:
-    """The architecture of a config.json; raises CheckpointError that lists the known ones."""
+    """The architecture of a config.json; CheckpointError, which lists the known types, for an unknown model_type."""
     is_jina = config.values.get("model_type") == "bert" and config.values.get("position_embedding_type") == "alibi"
-    architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config)
+    architecture: Architecture = architecture_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config)
     return architecture
 
 
@@ -63,60 +60,60 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
         text = complete(read_original(folder, prefix, text), read_optional(folder, prefix + CONFIG), config.where)
-    return read_described(folder, prefix, config, spec, text)
+    return load_encoder(folder, prefix, config, spec, text)
 
 
 def describe_encoder(
     folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
 ) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of ``read_encoder``; does not read weights, which may not be downloaded yet (``hub``)."""
+    """(spec, text) of ``read_encoder`` without reading weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
     return spec, read_text(folder, prefix, config, spec, max_length)
 
 
-def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder of ``describe_encoder`` with its weights, its head if it has one, and this ``text``."""
+def load_encoder(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
+    """The encoder of ``describe_encoder`` with its weights, a head if the folder has one, and this ``text``."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = named_as_today(stored, architecture, config)
+    stored = with_current_names(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
         projection = take_projection(stored, PROJECTION, spec.width, where)
         text = dataclasses.replace(text, dense=((projection, None, "none"),))
-    with suppress(CheckpointError):  # read_head says why there is none
-        stored = with_ties(stored, _find(config, architecture.heads).tied(config))
+    with suppress(CheckpointError):  # where there is no head, read_head below says why
+        stored = with_ties(stored, _find_head(config, architecture.heads).tied(config))
     model = ModelSpec("encoder", spec)
-    parts, headless = stack_sources(architecture, config, model, stored, where), ""
+    mapping, headless = stack_sources(architecture, config, model, stored, where), ""
     try:
-        head, head_parts = read_head(config, architecture.heads, spec, stored, where)
+        head, head_mapping = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
     except CheckpointError as error:  # the caller may need no head
         headless = str(error)
     else:
-        model, parts = dataclasses.replace(model, head=head), parts | head_parts
-    tensors = make_tensors(parts, stored)
+        model, mapping = dataclasses.replace(model, head=head), mapping | head_mapping
+    tensors = make_tensors(mapping, stored)
     return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
 
 
 def stack_sources(
     architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
 ) -> dict[str, TensorSources]:
-    """The sources of the tensors of the model's one stack; CheckpointError unless ``stored`` has just these.
+    """The sources of each tensor of the model's one stack; CheckpointError unless ``stored`` has exactly these sources.
 
     stored  the file's tensors by current names
     where   the file's name in errors
     """
     ((name, spec),) = model.stacks.items()
-    needed = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
-    # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(needed) and architecture.numbers is None:
+    stack_tensors = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    # Refused here, before the names of so many layers fill memory; layers with ``numbers`` may share tensors.
+    if spec.layers > len(stack_tensors) and architecture.numbers is None:
         raise CheckpointError(
             f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
-            f"{counted(len(needed), 'tensor')}"
+            f"{counted(len(stack_tensors), 'tensor')}"
         )
     numbers = None if architecture.numbers is None else {name: architecture.numbers(config)}
-    parts = map_tensors(architecture.table(config, spec), model, numbers)
-    check_sources(parts, needed, where, MISFIT)
-    return parts
+    mapping = map_tensors(architecture.table(config, spec), model, numbers)
+    check_sources(mapping, stack_tensors, where, MISFIT)
+    return mapping
 
 
 def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
@@ -128,7 +125,7 @@ def take_projection(stored: dict[str, StoredTensor], name: str, width: int, wher
     return tensor.float32()
 
 
-def named_as_today(
+def with_current_names(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
     """The tensors by current names."""
@@ -142,9 +139,9 @@ def named_as_today(
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """The tensors with each tied pair as one tensor, if one is missing or both have the same bits.
+    """The tensors, with one tensor for each pair of tied names, if one name is missing or both have the same bits.
 
-    A pair that differs stays two, as in transformers (``PreTrainedModel.tie_weights``).
+    Tied names whose tensors differ keep them, as in transformers (``PreTrainedModel.tie_weights``).
     """
     tied = dict(stored)
     for pair in ties.items():
@@ -154,14 +151,14 @@ def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[
     return tied
 
 
-# problem_type -> the function from the numbers of several labels to probabilities, as in transformers' pipelines.
+# problem_type -> the function from the logits of several labels to probabilities, as in transformers' pipelines.
 PROBABILITIES = {
     "": "softmax",
     "regression": "none",
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
 }
-# The function from numbers to scores in sentence-transformers' CrossEncoder -> its name here.
+# The function from logits to scores in sentence-transformers' CrossEncoder -> its name here.
 SCORES = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -177,53 +174,53 @@ def read_head(
     stored: Mapping[str, StoredTensor],
     where: str,
 ) -> tuple[HeadSpec, dict[str, TensorSources]]:
-    """(the head, the sources of its tensors); CheckpointError for none, or one that does not fit.
+    """(the head, the sources of its tensors); CheckpointError where there is no head, or its tensors do not fit.
 
     Arguments as of ``stack_sources``.
     """
-    head = _find(config, heads)
+    head = _find_head(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
-    parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
-    needed = {name for part in parts.values() for name in part.source_shapes}
-    check_sources(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
-    return spec, parts
+    mapping = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
+    names = {name for entry in mapping.values() for name in entry.source_shapes}
+    check_sources(mapping, {name: array for name, array in stored.items() if name in names}, where, MISFIT)
+    return spec, mapping
 
 
 def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
     """``text`` with the labels of the head, and its functions for probabilities and scores."""
-    if not _find(config, heads).labelled:
+    if not _find_head(config, heads).labelled:
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):
-        by_id = config.nested("id2label").values
-        texts = [by_id.get(str(i)) for i in range(len(by_id))]
+        labels_by_id = config.nested("id2label").values
+        texts = [labels_by_id.get(str(i)) for i in range(len(labels_by_id))]
         if not all(map(is_text, texts)):
-            raise config.error("id2label", "a label for each number from 0", by_id)
+            raise config.error("id2label", "a label for each number from 0", labels_by_id)
         labels = tuple(map(str, texts))
-    likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
-    if likely != "none" and len(labels) == 1:
-        likely = "sigmoid"
+    probabilities = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
+    if probabilities != "none" and len(labels) == 1:
+        probabilities = "sigmoid"
     scores = text.scores or torch_activation(config.nested("sentence_transformers"), "activation_fn")
     scores = scores or torch_activation(config, "sbert_ce_default_activation_function")
     scores = scores or ("sigmoid" if len(labels) == 1 else "none")
-    return dataclasses.replace(text, labels=labels, probabilities=likely, scores=scores)
+    return dataclasses.replace(text, labels=labels, probabilities=probabilities, scores=scores)
 
 
 def torch_activation(config: JsonObject, name: str) -> str:
-    """The function from numbers to scores, by the path of torch's class under ``name``; "" where there is none.
+    """The function from logits to scores: the torch class whose path is the setting ``name``; "" without the setting.
 
     As in sentence-transformers, paths of other packages than torch do not count.
     """
     return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
 
-def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
+def _find_head(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
     """The head of the class that config.json names first."""
     names = config.values.get("architectures")
     if not isinstance(names, list) or not names or not is_text(names[0]):
         raise CheckpointError(f"{config.where}: architectures should name the model's class, is {shorten(names)}")
-    for end, head in heads.items():
-        if names[0].endswith(end):
+    for suffix, head in heads.items():
+        if names[0].endswith(suffix):
             return head
     choices = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
     raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {choices}")
@@ -231,5 +228,5 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
 
 def _count_labels(config: JsonObject) -> int:
     """The number of labels: those of ``id2label``, else ``num_labels`` or two, as in transformers."""
-    by_id = config.nested("id2label").values
-    return len(by_id) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
+    labels_by_id = config.nested("id2label").values
+    return len(labels_by_id) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)

@@ -1,6 +1,6 @@
 """The search settings of a Hugging Face directory: generation_config.json -> DecodingSettings.
 
-As in transformers' generate; directories older than that file have the same names in config.json.
+Settings mean what they mean in transformers' generate. Older directories have them in config.json.
 """
 
 import math
@@ -14,15 +14,15 @@ from fastattn.weights.containers.json_file import JsonObject, read_object, short
 from fastattn.weights.folder import Folder
 
 FILE = "generation_config.json"
-# Hugging Face's name -> ours of the same setting.
+# transformers' name of a setting -> our name.
 COUNTS = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
 NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition_penalty"}
-# Theirs include the start token.
+# transformers' name of a limit -> (our name, the least value). LIMITS count the start token too.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Settings that no search here follows -> the values that need no warning: most have no effect. A search here ends when
+# Setting that no search here follows -> the values that need no warning: most have no effect. A search here ends when
 # as many answers have ended as there are beams; without early stopping, transformers may go on and find a better one.
-HARMLESS: dict[str, tuple[Any, ...]] = {
+HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
     "diversity_penalty": (0,),
@@ -47,32 +47,33 @@ IGNORED = frozenset(
     "assistant_confidence_threshold assistant_early_exit assistant_lookbehind target_lookbehind "
     "prompt_lookup_num_tokens max_matching_ngram_size prefill_chunk_size generation_kwargs dola_layers".split()
 )
-# Only with do_sample: name -> transformers' default.
+# Settings that only apply with do_sample -> transformers' default.
 SAMPLING = {"top_k": 50, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 
 
 def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
-    """The object with the settings: generation_config.json, or config.json if there is none."""
+    """The object that has the settings: generation_config.json, or config.json if there is no such file."""
     return read_object(folder, FILE) if folder.contains(FILE) else config
 
 
 def read_settings(
-    values: JsonObject, vocabulary: Sequence[Any], alone: bool, ends: Sequence[int] | None = None
+    values: JsonObject, vocabulary: Sequence[Any], separate: bool, end_ids: Sequence[int] | None = None
 ) -> DecodingSettings:
     """The settings of ``generation_values``; CheckpointError for values of a wrong type and invalid ids.
 
     vocabulary  the target's tokens by id
-    alone       whether ``values`` holds only generation settings
-    ends        the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
+    separate    whether ``values`` has only generation settings
+    end_ids     the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
                 None: a translation model, whose reader removes ``never_produced`` tokens from the output
     """
     settings: dict[str, Any] = {field: values.integer(name) for name, field in COUNTS.items() if values.has(name)}
     settings |= {field: values.number(name) for name, field in NUMBERS.items() if values.has(name)}
-    for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)) if ends is None else ((NEW_LIMITS, 0),):
-        for name, (field, least) in names.items():
+    for names, start_tokens in ((LIMITS, 1), (NEW_LIMITS, 0)) if end_ids is None else ((NEW_LIMITS, 0),):
+        for name, (field, minimum) in names.items():
             if values.has(name):
-                settings[field] = max(least, values.integer(name) - special)
-    not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
+                settings[field] = max(minimum, values.integer(name) - start_tokens)
+    candidates = values.values if separate else (*HARMLESS_VALUES, "forced_eos_token_id")
+    not_followed = _not_followed(values, candidates, translates=end_ids is None)
     if values.boolean("do_sample", False):
         if settings.get("beam_size", 1) == 1:
             settings["beam_size"] = 1
@@ -82,26 +83,26 @@ def read_settings(
             settings["sampling_topk"] = min(settings["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {settings['beam_size']}")
-    if ends is None:
+    if end_ids is None:
         settings.setdefault("min_decoding_length", 0)
     penalty = settings.get("repetition_penalty", 1)
-    if settings.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
-        # transformers applies it to a beam's log-probabilities, for language models we to the logits, as CTranslate2.
+    if settings.get("beam_size", 1) > 1 and penalty != 1 and end_ids is not None:
+        # transformers penalizes a beam's log-probabilities; here, as in CTranslate2, language models' logits are.
         not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
     if settings.get("min_decoding_length", 0) > settings.get("max_decoding_length", math.inf):
         settings["min_decoding_length"] = settings["max_decoding_length"]
-    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and ends is None else None
+    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and end_ids is None else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
-    sequences += [] if ends is None else [[number] for number in never_produced(values, ends)]
-    first = [] if ends is None else id_list(values, "begin_suppress_tokens")
-    for number in chain(*sequences, first, () if forced is None else (forced,)):
+    sequences += [] if end_ids is None else [[number] for number in never_produced(values, end_ids)]
+    first_suppressed = [] if end_ids is None else id_list(values, "begin_suppress_tokens")
+    for number in chain(*sequences, first_suppressed, () if forced is None else (forced,)):
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
         **settings,
-        rules=None if ends is not None else _read_rules(values),
+        rules=None if end_ids is not None else _read_rules(values),
         suppress_sequences=tuple(map(tuple, sequences)),
-        begin_suppress_tokens=tuple(first),
+        begin_suppress_tokens=tuple(first_suppressed),
         forced_tokens=() if forced is None else (vocabulary[forced],),
         not_followed=tuple(not_followed),
     )
@@ -111,13 +112,13 @@ def _read_rules(values: JsonObject) -> SearchRules:
     stopping, end = str(values.values.get("early_stopping")).lower(), values.values.get("forced_eos_token_id")
     return SearchRules(
         early_stopping=stopping if stopping in EARLY_STOPPING else EARLY_STOPPING[1],
-        forced_end=end is not None and end in _end(values),
+        forced_end=end is not None and end in _end_values(values),
         renormalized=values.boolean("renormalize_logits", False),
     )
 
 
-def _end(values: JsonObject) -> tuple[object, ...]:
-    """The end token, also as a list of it."""
+def _end_values(values: JsonObject) -> tuple[object, ...]:
+    """The values of a setting that mean the end token: its id, and a list of that id alone."""
     end = values.values.get("eos_token_id")
     return (*end, end) if isinstance(end, list) and len(end) == 1 else (end, [end])
 
@@ -132,9 +133,9 @@ def id_lists(values: JsonObject, name: str) -> list[list[int]]:
     return lists
 
 
-def never_produced(values: JsonObject, ends: Sequence[int]) -> list[int]:
-    """The ids of suppress_tokens and of bad_words_ids' single tokens, without end tokens, as in transformers."""
-    words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in ends]
+def never_produced(values: JsonObject, end_ids: Sequence[int]) -> list[int]:
+    """The ids of suppress_tokens, and of single tokens in bad_words_ids but for end tokens, as in transformers."""
+    words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in end_ids]
     return sorted({*words, *id_list(values, "suppress_tokens")})
 
 
@@ -151,17 +152,17 @@ def are_ids(ids: object) -> bool:
 
 
 def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:
-    """Settings among ``names`` that change the results, and unknown ones."""
+    """Those settings among ``names`` that change the results, or are unknown, each with its value."""
     followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
     followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
     followed |= set() if translates else {"begin_suppress_tokens"}
-    harmless_here = {"forced_eos_token_id": _end(values)}
+    harmless_here = {"forced_eos_token_id": _end_values(values)}
     if translates:
         harmless_here["early_stopping"] = (False, True, "never")
-    remarks = []
+    not_followed = []
     for name in names:
         value = values.values.get(name)
-        harmless = harmless_here.get(name, HARMLESS.get(name, ()))
-        if value is not None and name not in followed and value not in harmless:
-            remarks.append(f"{shorten(name)[1:-1]} {shorten(value)}")
-    return remarks
+        harmless_values = harmless_here.get(name, HARMLESS_VALUES.get(name, ()))
+        if value is not None and name not in followed and value not in harmless_values:
+            not_followed.append(f"{shorten(name)[1:-1]} {shorten(value)}")
+    return not_followed

@@ -1,7 +1,7 @@
 """Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), networks of timm.
 
-Of timm's networks (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json has the name
-and how a picture becomes an image; the tensors' shapes tell the rest.
+config.json of a network of timm (a plain ResNet, ResNeXt, SE-ResNet or one with CBAM, without its classifier) says the
+name and how a picture becomes an image; the architecture follows from the shapes of the tensors.
 """
 
 import re
@@ -26,32 +26,32 @@ from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_wei
 from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_tensors, sources, zeros
 
-# transformers' defaults of settings that files leave out.
-USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
-USUAL_VISION = USUAL_CLIP | {
+# transformers' defaults of settings that files omit: of models, then of their image processors.
+VIT_DEFAULTS = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+CLIP_DEFAULTS = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
+VISION_DEFAULTS = CLIP_DEFAULTS | {
     "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
     "image_size": 224, "patch_size": 32, "num_channels": 3,
 }  # fmt: skip
-USUAL_TEXT = USUAL_CLIP | {
+TEXT_DEFAULTS = CLIP_DEFAULTS | {
     "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8,
     "max_position_embeddings": 77, "vocab_size": 49408,
 }  # fmt: skip
-HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224, "do_center_crop": False}
-OPENAI = {
+VIT_PROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224, "do_center_crop": False}
+CLIP_PROCESSOR = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_convert_rgb": True,
 }  # fmt: skip
-# Steps that are left out where their setting is null, as in transformers.
+# Settings of steps, which are left out where the setting is null, as in transformers.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
-_QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
+_QKV = tuple(f"encoder.layer.#.attention.attention.{name}.*" for name in ("query", "key", "value"))
 VIT = {
     "encoder.patches.*": sources("embeddings.patch_embeddings.projection.*"),
     "encoder.positions": sources("embeddings.position_embeddings"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.layernorm_before.*"),
     "encoder.layers.#.self_attention.qkv.weight": sources(*_QKV),
-    "encoder.layers.#.self_attention.qkv.bias": sources(*_QKV, absent=zeros),
+    "encoder.layers.#.self_attention.qkv.bias": sources(*_QKV, default=zeros),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.layernorm_after.*"),
     "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
@@ -60,7 +60,7 @@ VIT = {
 }
 
 
-def _tower(stack: str, prefix: str) -> dict[str, TensorSources]:
+def _tower_table(stack: str, prefix: str) -> dict[str, TensorSources]:
     layer, canonical = f"{prefix}.encoder.layers.#", f"{stack}.layers.#"
     return {
         f"{canonical}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
@@ -76,38 +76,38 @@ CLIP = {
     "encoder.embedding.weight": sources("text_model.embeddings.token_embedding.weight"),
     "encoder.positions": sources("text_model.embeddings.position_embedding.weight"),
     "encoder.final_norm.*": sources("text_model.final_layer_norm.*"),
-    **_tower("encoder", "text_model"),
+    **_tower_table("encoder", "text_model"),
     "images.patches.weight": sources("vision_model.embeddings.patch_embedding.weight"),
     "images.patches.bias": sources(None),
     "images.positions": sources("vision_model.embeddings.position_embedding.weight"),
     "images.embedding_norm.*": sources("vision_model.pre_layrnorm.*"),
     "images.final_norm.*": sources("vision_model.post_layernorm.*"),
-    **_tower("images", "vision_model"),
+    **_tower_table("images", "vision_model"),
 }
 
 
 def read_vit(folder: Folder) -> Checkpoint:
     """Read a ViT, without its head; an image's vector is the first row of the last hidden states."""
     config = read_object(folder, "config.json")
-    spec = _patches(_with(USUAL_VIT, config))
-    pictures = _read_pictures(folder, spec, HALVES)
+    spec = _patch_spec(_with_defaults(VIT_DEFAULTS, config))
+    pictures = _read_pictures(folder, spec, VIT_PROCESSOR)
     stored, where = read_weights(folder)
     stored = {name.removeprefix("vit."): tensor for name, tensor in stored.items()}
     stored = {name: tensor for name, tensor in stored.items() if not name.startswith(("pooler.", "classifier."))}
     model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
-    tensors = _read(model, VIT, stored, "encoder", "embeddings.cls_token", where)
+    tensors = _read_tensors(model, VIT, stored, "encoder", "embeddings.cls_token", where)
     image = ArrayInput("CYX", spec.image)
     return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=image, pictures=pictures)
 
 
 def read_clip(folder: Folder) -> Checkpoint:
-    """Read a CLIP: an encoder of texts by their last token and one of images, both projected to the same width."""
+    """Read a CLIP: an encoder of texts, by their last token, and one of images, both projected to the same width."""
     config = read_object(folder, "config.json")
-    images = _patches(_part(USUAL_VISION, config, "vision_config"), embedding_norm=True)
-    of_text = _part(USUAL_TEXT, config, "text_config")
-    text_spec = _blocks(of_text, of_text.integer("max_position_embeddings", minimum=1), causal=True)
-    text = read_text(folder, "", of_text, text_spec)
-    pictures = _read_pictures(folder, images, OPENAI)
+    images = _patch_spec(_nested(VISION_DEFAULTS, config, "vision_config"), embedding_norm=True)
+    text_config = _nested(TEXT_DEFAULTS, config, "text_config")
+    text_spec = _block_spec(text_config, text_config.integer("max_position_embeddings", minimum=1), causal=True)
+    text = read_text(folder, "", text_config, text_spec)
+    pictures = _read_pictures(folder, images, CLIP_PROCESSOR)
     stored, where = read_weights(folder)
     project_text, project_images = (
         take_projection(stored, f"{name}_projection.weight", width, where)
@@ -116,23 +116,24 @@ def read_clip(folder: Folder) -> Checkpoint:
     ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
     stored = {name: tensor for name, tensor in stored.items() if name not in ignored}
     spec = ModelSpec("encoder", text_spec, images=images)  # type: ignore[arg-type]
-    tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
+    tensors = _read_tensors(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
     text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
     pictures = replace(pictures, projection_ED=project_images)
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text, pictures=pictures)
 
 
-def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
-    return JsonObject(usual | {name: value for name, value in config.values.items() if value is not None}, config.where)
+def _with_defaults(defaults: dict[str, Any], config: JsonObject) -> JsonObject:
+    values = {name: value for name, value in config.values.items() if value is not None}
+    return JsonObject(defaults | values, config.where)
 
 
-def _part(usual: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
-    """A part of config.json; as in transformers, old files' ``name_dict`` takes precedence."""
-    part = config.nested(name)
-    return _with(usual, JsonObject(config.nested(f"{name}_dict").values or part.values, part.where))
+def _nested(defaults: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
+    """The object ``name`` in config.json; as in transformers, old files' object ``name_dict`` takes precedence."""
+    nested = config.nested(name)
+    return _with_defaults(defaults, JsonObject(config.nested(f"{name}_dict").values or nested.values, nested.where))
 
 
-def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
+def _block_spec(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
     inner = FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config))
     attention = even_heads(config)
     return StackSpec(
@@ -147,11 +148,11 @@ def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_
     )
 
 
-def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
-    (height, width), patch = _pair(config, "image_size"), _pair(config, "patch_size")
+def _patch_spec(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
+    (height, width), patch = _sides(config, "image_size"), _sides(config, "patch_size")
     positions = 1 + (height // patch[0]) * (width // patch[1])
     image = (config.integer("num_channels", minimum=1), height, width)
-    return PatchSpec(_blocks(config, positions, embedding_norm=embedding_norm), image, patch)
+    return PatchSpec(_block_spec(config, positions, embedding_norm=embedding_norm), image, patch)
 
 
 def _is_side(value: object) -> bool:
@@ -159,8 +160,8 @@ def _is_side(value: object) -> bool:
     return type(value) is int and 0 < value <= MOST_SIDE
 
 
-def _pair(config: JsonObject, name: str) -> tuple[int, int]:
-    """(height, width) of a setting: a list, an object, or one number for both."""
+def _sides(config: JsonObject, name: str) -> tuple[int, int]:
+    """(height, width) of a setting, which has a list, an object, or one number for both."""
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
@@ -171,29 +172,29 @@ def _pair(config: JsonObject, name: str) -> tuple[int, int]:
     return height, width
 
 
-def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> PictureSpec:
-    """The steps of the directory's image processor, as in transformers; each may be left out."""
+def _read_pictures(folder: Folder, spec: PatchSpec, defaults: dict[str, Any]) -> PictureSpec:
+    """The steps of the directory's image processor, as in transformers; any step may be left out."""
     config = read_optional(folder, "preprocessor_config.json")
     if not config.values:
         config = read_optional(folder, "processor_config.json").nested("image_processor")
     refuse(config, do_pad=False, pad_size={})
     omitted = {step: False for step in STEPS if config.values.get(step, True) is None}
-    config = _with(usual, JsonObject(config.values | omitted, config.where))
+    config = _with_defaults(defaults, JsonObject(config.values | omitted, config.where))
     size, crop = (0, 0), (0, 0)
     if config.boolean("do_resize", True):
         size_value = config.values["size"]
         shortest = size_value.get("shortest_edge") if isinstance(size_value, dict) else None
         if shortest is not None and size_value.get("longest_edge") is not None:
             raise config.error("size", "a shortest edge without a longest one, or a height and a width", size_value)
-        if shortest is None and type(size_value) is int and "crop_size" in usual:  # of files before there were names
+        if shortest is None and type(size_value) is int and "crop_size" in defaults:  # old files have a number
             shortest = size_value
-        size = _pair(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
+        size = _sides(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
         size = (0, size[0]) if shortest else size
     if config.boolean("do_center_crop", True):
-        crop = _pair(config, "crop_size")
-    fits = crop if crop != (0, 0) else size
-    if fits != spec.image[1:]:
-        raise CheckpointError(f"{config.where}: pictures become {list(fits)}, the model takes {list(spec.image[1:])}")
+        crop = _sides(config, "crop_size")
+    sides = crop if crop != (0, 0) else size
+    if sides != spec.image[1:]:
+        raise CheckpointError(f"{config.where}: pictures become {list(sides)}, the model takes {list(spec.image[1:])}")
     if spec.image[0] != 3:
         raise CheckpointError(f"{config.where}: pictures have 3 channels, the model takes {spec.image[0]}")
     resample = config.integer("resample")
@@ -212,9 +213,9 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     return PictureSpec(size, resample, crop, factor, mean, deviation, white=white)
 
 
-def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
-    """A number for each of three channels; a deviation may not be 0."""
-    value = config.values[name] if config.has(name) else usual
+def _channel_numbers(config: JsonObject, name: str, default: float | None = None) -> tuple[float, ...]:
+    """A number for each of three channels, not 0 if the numbers are deviations."""
+    value = config.values[name] if config.has(name) else default
     channels = value if isinstance(value, list) else [value] * 3
     numbers = tuple(JsonObject({name: channel}, config.where).number(name) for channel in channels)
     if len(numbers) != 3 or (name.endswith("std") and not all(abs(channel) > 1e-30 for channel in numbers)):
@@ -222,7 +223,7 @@ def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) 
     return numbers
 
 
-def _read(
+def _read_tensors(
     spec: ModelSpec,
     table: Mapping[str, TensorSources],
     stored: dict[str, StoredTensor],
@@ -230,52 +231,52 @@ def _read(
     class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``class_token`` names that token's embedding."""
-    patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
+    """The tensors of an architecture whose ``stack`` takes patches; ``class_token``: the name of its embedding."""
+    patches, layers = spec.stacks[stack], sum(stack_spec.layers for stack_spec in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
-    if layers > len(stored):  # before their names fill memory
+    if layers > len(stored):  # refused before the names of so many layers fill memory
         raise CheckpointError(f"{where}: {counted(len(stored), 'tensor')}, fewer than the {layers:,} layers")
-    parts = map_tensors(table, spec)
-    rows = {"whole": TensorSources((class_token,), shape=(patches.width,))}
-    shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
-    for name, inner in shapes.items():
-        (stored_name,) = parts[name].names
-        stored = stored | _flat(stored, str(stored_name), parts[name].shape, inner)
-    stored = stored | _flat(stored, class_token, (patches.width,), ())
-    check_sources(parts | rows, stored, where, MISFIT)
-    tensors: dict[str, Any] = make_tensors(parts, stored)
+    mapping = map_tensors(table, spec)
+    class_row = {"class token": TensorSources((class_token,), shape=(patches.width,))}
+    column_shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
+    for name, column_shape in column_shapes.items():
+        (stored_name,) = mapping[name].names
+        stored = stored | _reshaped(stored, str(stored_name), mapping[name].shape, column_shape)
+    stored = stored | _reshaped(stored, class_token, (patches.width,), ())
+    check_sources(mapping | class_row, stored, where, MISFIT)
+    tensors: dict[str, Any] = make_tensors(mapping, stored)
     positions_PD = tensors[f"{stack}.positions"].copy()
     positions_PD[0] += stored[class_token].vector - tensors[f"{stack}.patches.bias"]
     return tensors | {f"{stack}.positions": positions_PD}
 
 
-def _flat(
-    stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], inner: tuple[int, ...]
+def _reshaped(
+    stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], column_shape: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """{name: the tensor in ``shape``} if its shape differs by axes of length one, or columns of shape ``inner``."""
+    """{name: the tensor in ``shape``}; {} unless only axes of length one differ, or columns have ``column_shape``."""
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
-    sizes = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
-    expected = inner or tuple(size for size in shape if size > 1)
+    sizes = tensor.shape[1:] if column_shape else tuple(size for size in tensor.shape if size > 1)
+    expected = column_shape or tuple(size for size in shape if size > 1)
     return {name: replace(tensor, shape=shape)} if sizes == expected else {}
 
 
-# Names of networks whose pooling and strides are the usual ones, which no tensor shows.
-PLAIN = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
+# Names of networks with the common pooling and strides, which no tensor shows.
+NAMES = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
 
 
 def is_residual(config: JsonObject) -> bool:
-    """Whether the directory is one of timm's."""
+    """Whether the directory has a network of timm."""
     return config.has("architecture") and config.has("pretrained_cfg")
 
 
 def read_residual(folder: Folder) -> Checkpoint:
-    """Read a residual network; an image's vector is the mean of its last grid."""
+    """Read a residual network; an image's vector is the mean over the places of the last layer's output."""
     config = read_object(folder, "config.json")
     name = config.string("architecture")
-    if not PLAIN.fullmatch(name) or config.nested("model_args").values or config.string("global_pool", "avg") != "avg":
+    if not NAMES.fullmatch(name) or config.nested("model_args").values or config.string("global_pool", "avg") != "avg":
         raise CheckpointError(
             f"{config.where}: only plain residual networks are supported, such as resnet50, resnext50_32x4d and "
             f"seresnet50, without model_args, averaged at the end; this is {shorten(name)}"
@@ -283,19 +284,19 @@ def read_residual(folder: Folder) -> Checkpoint:
     pictures, image = _timm_pictures(config.nested("pretrained_cfg"))
     stored, where = read_weights(folder)
     state = ResidualState(stored, where)
-    if state.stem_side != 7:  # others have other strides, which no tensor tells
+    if state.stem_side != 7:  # networks with another window have other strides, which no tensor shows
         raise CheckpointError(f"{where}: conv1.weight should be 7 x 7")
     spec = ModelSpec("encoder", state.spec(image))  # type: ignore[arg-type]
     tensors = state.tensors(spec.encoder)  # type: ignore[arg-type]
     check_tensors(spec, tensors, where)
-    details, used = {"architecture": name}, tuple(folder.used)
+    details, files = {"architecture": name}, tuple(folder.files_read)
     return Checkpoint(
-        spec, tensors, ArrayInput("CYX", image), format="timm", details=details, files=used, pictures=pictures
+        spec, tensors, ArrayInput("CYX", image), format="timm", details=details, files=files, pictures=pictures
     )
 
 
 def _timm_pictures(config: JsonObject) -> tuple[PictureSpec, tuple[int, int, int]]:
-    """(what timm's transforms of evaluation do, channels, height and width of the image)."""
+    """(the steps of timm's transforms for evaluation, the image's channels, height and width)."""
     size = config.values["input_size"] if config.has("input_size") else [3, 224, 224]
     if not isinstance(size, list) or len(size) != 3 or size[0] != 3 or not all(map(_is_side, size)):
         raise config.error("input_size", "three channels, a height and a width", size)

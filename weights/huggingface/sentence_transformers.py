@@ -26,24 +26,24 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, read_json
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.decoders import read_decoder
-from fastattn.weights.huggingface.encoders import describe_encoder, read_described, torch_activation
+from fastattn.weights.huggingface.encoders import describe_encoder, load_encoder, torch_activation
 from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
-TOP = "config_sentence_transformers.json"
-OLD_MASKED = "MLMTransformer"  # a Transformer that predicts tokens, before that was a setting
+TOP_CONFIG = "config_sentence_transformers.json"
+MLM = "MLMTransformer"  # old name of a Transformer that predicts tokens, which is a setting now
 DESCRIPTION = "sentence-transformers folder (modules.json)"
-# The path of a module's class changed over the years; its last part did not.
-ROOMS = (
+# Packages of modules' classes: these have moved over the years, the classes' names stayed.
+PACKAGES = (
     "models base.modules sentence_transformer.modules sparse_encoder.models sparse_encoder.modules "
     "multi_vector_encoder.modules cross_encoder.modules"
 )
-KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{room}." for room in ROOMS.split()))
+KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{package}." for package in PACKAGES.split()))
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
-# Old booleans -> modes, in the order in which sentence-transformers concatenates vectors.
+# Old boolean settings -> modes, in the order in which sentence-transformers concatenates their vectors.
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -57,14 +57,14 @@ _ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "swish",
 DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "none"}
 DENSE_ACTIVATIONS |= {f"torch.nn.modules.activation.{name}": act for name, act in _ACTIVATIONS.items()}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-# Task of a transformer -> the name of its output here, and in transformers.
+# Task of a transformer -> the name of its output in sentence-transformers, and in transformers.
 OUTPUTS = {
     "feature-extraction": ("token_embeddings", "last_hidden_state"),
     "sequence-classification": ("scores", "logits"),
     "fill-mask": ("token_embeddings", "logits"),
 }
-# Kind of a folder, by its config_sentence_transformers.json -> (its transformer's task, its modules, in words and as a
-# pattern). A folder without a kind has the first with its transformer's task.
+# model_type of a folder, in config_sentence_transformers.json -> (its transformer's task, its modules in words and as a
+# pattern). A folder without a model_type has the first with the task of its transformer.
 SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncoder"
 ORDERS = {
     DENSE: (
@@ -82,12 +82,12 @@ ORDERS = {
     PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
-# Settings of a transformer that hold arguments for transformers' classes, by current and old names.
+# Settings of a transformer that have arguments for transformers' classes, by current and old names.
 ARGUMENTS = tuple(
     "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
-# Arguments that change vectors only by rounding.
-HARMLESS = tuple(
+# Arguments that change vectors at most by rounding.
+HARMLESS_ARGUMENTS = tuple(
     "add_pooling_layer attn_implementation device_map dtype low_cpu_mem_usage padding_side torch_dtype "
     "trust_remote_code unpad_inputs use_cache use_fast use_memory_efficient_attention use_safetensors".split()
 )
@@ -104,20 +104,20 @@ def read(folder: Folder) -> Checkpoint:
     """
     modules = _read_modules(folder)
     prefix = modules[0][1]
-    top = read_optional(folder, TOP)
+    top = read_optional(folder, TOP_CONFIG)
     config = read_object(folder, prefix + "config.json")
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     settings = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
         checkpoint = _read_reranker(folder, modules[1][1], settings, lambda text: _read_prompts(top, text, CLASSIFIER))
         return dataclasses.replace(checkpoint, format="sentence-transformers")
-    task = settings.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
+    task = settings.string("transformer_task", "fill-mask" if modules[0][0] == MLM else "feature-extraction")
     if task not in OUTPUTS:
         raise CheckpointError(f"{settings.where}: transformer_task {shorten(task)} is not supported")
-    kind = _check_order(folder, modules, top, task)
+    model_type = _check_order(folder, modules, top, task)
     spec, text = _describe_transformer(folder, prefix, config, settings, task)
     width = spec.width
-    text = _read_prompts(top, text, kind)
+    text = _read_prompts(top, text, model_type)
     if text.multi_vector is not None:
         text = dataclasses.replace(text, multi_vector=read_lengths(settings, text.multi_vector))
     for module, module_prefix in modules[1:]:
@@ -125,13 +125,13 @@ def read(folder: Folder) -> Checkpoint:
     tokens = read_optional(folder, prefix + CONFIG)
     for name in ("tokenizer_args", "processor_kwargs"):
         tokens.values.update(settings.nested(name).values)
-    checkpoint = read_described(folder, prefix, config, spec, complete(text, tokens, top.where))
+    checkpoint = load_encoder(folder, prefix, config, spec, complete(text, tokens, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
 
 
 def _read_modules(folder: Folder) -> list[tuple[str, str]]:
-    """(class, prefix of its files' names) of each module, the first a transformer."""
+    """(class, prefix of its files' names) of each module, of which the first is a transformer."""
     where = folder.where("modules.json")
     entries = read_json(folder, "modules.json")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -139,57 +139,57 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
     modules = []
     for entry in (JsonObject(entry, where) for entry in entries):
         dotted = entry.string("type")
-        kind = dotted.rpartition(".")[2]
-        if not dotted.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, "LogitScore", *READERS):
+        name = dotted.rpartition(".")[2]
+        if not dotted.startswith(KNOWN_PATHS) or name not in ("Transformer", MLM, "LogitScore", *READERS):
             raise CheckpointError(
                 f"{where}: module {shorten(dotted)} is not supported; supported: Transformer, {', '.join(READERS)}"
             )
         path = PurePosixPath(entry.string("path", ""))
         if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
             raise entry.error("path", "a folder below this one", str(path))
-        module = (kind, f"{path}/" if path.parts else "")
-        if kind == "Dense" and module in modules:  # each would load the same weights again
+        module = (name, f"{path}/" if path.parts else "")
+        if name == "Dense" and module in modules:  # each would load the same weights again
             raise CheckpointError(f"{where}: the dense module {shorten(str(path))} is given twice")
         modules.append(module)
-    if not modules or modules[0][0] not in ("Transformer", OLD_MASKED):
-        raise _wrong_order(folder, modules, DENSE)
+    if not modules or modules[0][0] not in ("Transformer", MLM):
+        raise _order_error(folder, modules, DENSE)
     return modules
 
 
 def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
-    """The kind of the folder, a name of ORDERS; CheckpointError unless its modules are in that kind's order."""
-    kind = top.choice("model_type", ORDERS, "")
-    if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
-        kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)
-    names = " ".join(module for module, _ in modules).replace(OLD_MASKED, "Transformer")
-    if task != ORDERS[kind][0] or not ORDERS[kind][2].fullmatch(names):
-        raise _wrong_order(folder, modules, kind)
-    return kind
+    """The model_type of the folder, a name of ORDERS; CheckpointError unless the modules are as ORDERS says."""
+    model_type = top.choice("model_type", ORDERS, "")
+    if model_type in ("", DENSE, CLASSIFIER):  # the transformer's task decides
+        model_type = next(name for name, (order_task, _, _) in ORDERS.items() if order_task == task)
+    names = " ".join(module for module, _ in modules).replace(MLM, "Transformer")
+    if task != ORDERS[model_type][0] or not ORDERS[model_type][2].fullmatch(names):
+        raise _order_error(folder, modules, model_type)
+    return model_type
 
 
-def _wrong_order(folder: Folder, modules: list[tuple[str, str]], kind: str) -> CheckpointError:
+def _order_error(folder: Folder, modules: list[tuple[str, str]], model_type: str) -> CheckpointError:
     return CheckpointError(
-        f"{folder.where('modules.json')}: modules should be {ORDERS[kind][1]}; "
-        f"they are {', '.join(kind for kind, _ in modules) or 'none'}"
+        f"{folder.where('modules.json')}: modules should be {ORDERS[model_type][1]}; "
+        f"they are {', '.join(module for module, _ in modules) or 'none'}"
     )
 
 
 def _describe_transformer(
-    folder: Folder, prefix: str, encoder: JsonObject, config: JsonObject, task: str
+    folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, task: str
 ) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its own settings."""
+    """(spec, text) of the transformer; ``config`` is its config.json, ``settings`` the file of TRANSFORMER_CONFIGS."""
     for name in ARGUMENTS:
-        unsupported = [argument for argument in config.nested(name).values if argument not in HARMLESS]
+        unsupported = [argument for argument in settings.nested(name).values if argument not in HARMLESS_ARGUMENTS]
         if unsupported:
-            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, unsupported))} is not supported")
+            raise CheckpointError(f"{settings.where}: {name}: {', '.join(map(shorten, unsupported))} is not supported")
     features, output = OUTPUTS[task]
-    if config.string("module_output_name", features) != features:
-        raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
-    method_output = config.nested("modality_config").nested("text").string("method_output_name", output)
+    if settings.string("module_output_name", features) != features:
+        raise settings.error("module_output_name", f"'{features}'", settings.values["module_output_name"])
+    method_output = settings.nested("modality_config").nested("text").string("method_output_name", output)
     if method_output != output:
-        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(method_output)}")
-    spec, text = describe_encoder(folder, prefix, encoder, config.optional_size("max_seq_length"))
-    return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
+        raise CheckpointError(f"{settings.where}: method_output_name should be '{output}', is {shorten(method_output)}")
+    spec, text = describe_encoder(folder, prefix, config, settings.optional_size("max_seq_length"))
+    return spec, dataclasses.replace(text, lowercase=settings.boolean("do_lower_case", False))
 
 
 def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -204,8 +204,8 @@ def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) ->
         modes = [modes]
     if not isinstance(modes, list) or not modes or not all(mode in POOLING_MODES for mode in modes):
         raise config.error("pooling_mode", f"one or more of {', '.join(POOLING_MODES)}", modes)
-    with_prompt = config.boolean("include_prompt", True)
-    return dataclasses.replace(text, pooling=tuple(modes), include_prompt=with_prompt), width * len(modes)
+    include_prompt = config.boolean("include_prompt", True)
+    return dataclasses.replace(text, pooling=tuple(modes), include_prompt=include_prompt), width * len(modes)
 
 
 def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -226,13 +226,13 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
     return _with_layer(text, stored["linear.weight"].float32(), bias, DENSE_ACTIVATIONS[activation]), outputs
 
 
-def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
-    """``text`` with one more layer; a Normalize before it becomes a layer too."""
+def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, activation: str) -> EncoderText:
+    """``text`` with one more layer; a Normalize before that layer becomes a layer too."""
     dense = text.dense
-    # vectors of tokens are normalized last, wherever Normalize stands
+    # vectors of tokens are normalized last, wherever Normalize is among the modules
     if text.normalize and text.multi_vector is None:
         dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
-    return dataclasses.replace(text, dense=(*dense, (weight, bias, kind)))
+    return dataclasses.replace(text, dense=(*dense, (weight, bias, activation)))
 
 
 def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -245,7 +245,7 @@ def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int)
 
 
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
-    # The folder was empty for years, and so is often missing.
+    # The module's folder was empty for years, so it is often missing.
     if folder.contains(prefix + "config.json"):
         _check_names(read_object(folder, prefix + "config.json"), text)
     return dataclasses.replace(text, normalize=True), width
@@ -279,8 +279,8 @@ def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int
         raise CheckpointError(f"{where}: tensors should be {expected_text}, are {actual_text}")
 
 
-def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
-    """``text`` with the settings of config_sentence_transformers.json, for a folder of that kind."""
+def _read_prompts(config: JsonObject, text: EncoderText, model_type: str) -> EncoderText:
+    """``text`` with the settings of config_sentence_transformers.json, for a folder of this model_type."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
@@ -289,18 +289,18 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
     if default is not None and default not in prompts:
         raise config.error("default_prompt_name", f"one of the prompts ({', '.join(prompts) or 'none'})", default)
     text = dataclasses.replace(text, prompts=prompts, default_prompt=default)
-    if kind in (MULTI_VECTOR, PYLATE):
+    if model_type in (MULTI_VECTOR, PYLATE):
         return read_top(config, text)
-    similarity = config.choice("similarity_fn_name", SIMILARITIES, "dot" if kind == SPARSE else "cosine")
+    similarity = config.choice("similarity_fn_name", SIMILARITIES, "dot" if model_type == SPARSE else "cosine")
     width = config.optional_size("truncate_dim")
     scores = torch_activation(config, "activation_fn")
-    if kind == SPARSE:
+    if model_type == SPARSE:
         text = dataclasses.replace(text, sparse=SparseText(most=config.optional_size("max_active_dims")))
     return dataclasses.replace(text, similarity=similarity, scores=scores, truncate_dim=width)
 
 
-# Rerankers that are language models: a Transformer, and LogitScore of two of its tokens.
-MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # stand for a conversation's texts
+# Rerankers that are language models: a Transformer, and LogitScore, which compares the logits of two tokens.
+PLACEHOLDERS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # for the texts of a conversation
 
 
 def _read_reranker(
@@ -308,8 +308,8 @@ def _read_reranker(
 ) -> Checkpoint:
     """Read a folder whose module LogitScore has files that begin with ``prefix``.
 
-    settings      of its Transformer
-    with_prompts  adds the folder's prompts and scores to a text
+    settings      those of the module Transformer
+    with_prompts  returns a text with the folder's prompts and scores
     """
     tokens = read_object(folder, prefix + "config.json")
     if settings.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
@@ -319,7 +319,7 @@ def _read_reranker(
     assert isinstance(text, GeneratorText)
     if not text.chat_template:
         raise CheckpointError(f"{tokens.where}: LogitScore needs a chat template of query and document")
-    prompt, instruction = _prompt_of(ChatTemplate(text.chat_template, text.special_tokens), tokens.where)
+    prompt, instruction = _pair_prompt(ChatTemplate(text.chat_template, text.special_tokens), tokens.where)
     ids = tokens.integer("true_token_id"), tokens.integer("false_token_id")
     if max(ids) >= checkpoint.tensors["decoder.projection.weight"].shape[0]:
         raise CheckpointError(
@@ -327,36 +327,36 @@ def _read_reranker(
         )
     reranker = checkpoint.as_reranker(*ids, prompt)
     assert isinstance(reranker.input, EncoderText)
-    read = with_prompts(reranker.input)
-    if read.default_prompt is None:
+    pair_text = with_prompts(reranker.input)
+    if pair_text.default_prompt is None:
         if instruction is None:
-            lacking = "the chat template has no instruction of its own, nor is a prompt named"
-            raise CheckpointError(f"{tokens.where}: {lacking}")
-        read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
-    most = settings.optional_size("max_seq_length") or read.max_length
-    scores = read.scores or "sigmoid"
-    return dataclasses.replace(reranker, input=dataclasses.replace(read, max_length=most, scores=scores))
+            fault = "the chat template has no instruction of its own, nor is a prompt named"
+            raise CheckpointError(f"{tokens.where}: {fault}")
+        pair_text = dataclasses.replace(pair_text, prompts={**pair_text.prompts, "": instruction}, default_prompt="")
+    length = settings.optional_size("max_seq_length") or pair_text.max_length
+    pair_text = dataclasses.replace(pair_text, max_length=length, scores=pair_text.scores or "sigmoid")
+    return dataclasses.replace(reranker, input=pair_text)
 
 
-def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
-    """(the prompt that the template makes of an instruction and a pair, its default instruction or None)."""
-    conversation = [{"role": role, "content": mark} for role, mark in MARKS.items()]
-    text, usual = template.render(conversation, False), template.render(conversation[1:], False)
-    marks = "".join(MARKS.values())
-    if "".join(re.findall(f"[{marks}]", text)) != marks:
+def _pair_prompt(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
+    """(the prompt that the template makes of an instruction and a pair, the template's default instruction or None)."""
+    conversation = [{"role": role, "content": placeholder} for role, placeholder in PLACEHOLDERS.items()]
+    text, default = template.render(conversation, False), template.render(conversation[1:], False)
+    placeholders = "".join(PLACEHOLDERS.values())
+    if "".join(re.findall(f"[{placeholders}]", text)) != placeholders:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
-    before, query, document, after = re.split(f"[{marks}]", text)
-    ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
-    has_default = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
-    # A token may span two adjacent texts: all but the part behind the document stays one text.
-    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if has_default else None
+    before, query, document, after = re.split(f"[{placeholders}]", text)
+    ending = "".join((query, PLACEHOLDERS["query"], document, PLACEHOLDERS["document"], after))
+    has_default = default.startswith(before) and default.endswith(ending) and len(default) >= len(before) + len(ending)
+    # A token may span two adjacent texts, so only the text behind the document is apart.
+    return PairPrompt("", before, query, document, after), default[len(before) : -len(ending)] if has_default else None
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
     "Pooling": _read_pooling,
     "Dense": _read_dense,
     "LayerNorm": _read_layer_norm,
-    "Dropout": lambda folder, prefix, text, width: (text, width),  # only training drops anything
+    "Dropout": lambda folder, prefix, text, width: (text, width),  # only training drops values
     "Normalize": _read_normalize,
     "SpladePooling": _read_splade,
     "MultiVectorMask": read_mask,

@@ -1,4 +1,4 @@
-"""Settings of ColBERT, which has a vector for each token: sentence-transformers', PyLate's, the original's."""
+"""Settings of ColBERT, which has a vector for each token: sentence-transformers', PyLate's and those of its authors."""
 
 import dataclasses
 import string
@@ -8,9 +8,9 @@ from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 
-# Kinds in config_sentence_transformers.json: PyLate's up to version 3, and sentence-transformers'.
+# model_type in config_sentence_transformers.json: of PyLate up to version 3, and of sentence-transformers.
 PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
-# The class of an original checkpoint, and the name of its projection.
+# The class in config.json of the authors' checkpoints, and the name of the projection there.
 ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
 # Any of these settings shows that PyLate wrote the file; PyLate expands queries unless do_query_expansion is false.
@@ -18,14 +18,14 @@ PYLATE_SETTINGS = tuple(
     "query_length document_length do_query_expansion attend_to_expansion_tokens attend_to_mask_tokens query_prefix "
     "document_prefix skiplist_words".split()
 )
-QUERY_LENGTH = 32  # where no file says it
+QUERY_LENGTH = 32  # where no file has the length
 STRATEGIES = ("fixed", "min")
 # PyLate's name of a prefix -> the prompt that begins with it.
 PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
 
 
 def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
-    """``text`` with the lengths and the query expansion of a transformer's own settings, if it has some."""
+    """``text`` with the lengths and the query expansion of the transformer's own settings, where these have some."""
     text = dataclasses.replace(
         text,
         query_length=config.optional_size("query_length") or text.query_length,
@@ -35,11 +35,11 @@ def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
         return text
     if not config.has("query_expansion"):
         return dataclasses.replace(text, expansion=0)
-    return _expanded(config.nested("query_expansion"), text)
+    return _with_expansion(config.nested("query_expansion"), text)
 
 
 def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
-    """``text`` with PyLate's prefixes and lengths, and the kind of score, of config_sentence_transformers.json."""
+    """``text`` with PyLate's prefixes and lengths and the similarity of config_sentence_transformers.json."""
     prompts = dict(text.prompts)
     markers = []
     for name, prompt in PREFIXES.items():
@@ -53,10 +53,10 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
     settings = read_lengths(config, settings)
     if "query_expansion" not in config.values and any(name in config.values for name in PYLATE_SETTINGS):
         if config.boolean("do_query_expansion", True):
-            attended = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
+            attends = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
             length = settings.query_length or QUERY_LENGTH
-            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=attended)
-    if config.string("model_type") == PYLATE:  # PyLate's folders have no modules for these
+            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=attends)
+    if config.string("model_type") == PYLATE:  # PyLate's folders have no modules that mask and normalize
         skipped = _words(config, "skiplist_words") if config.has("skiplist_words") else tuple(string.punctuation)
         settings = dataclasses.replace(settings, skipped=skipped)
         text = dataclasses.replace(text, normalize=True)
@@ -64,7 +64,7 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
 
 
 def read_mask(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
-    """``text`` with the tokens without a vector, from the module MultiVectorMask."""
+    """``text`` with the tokens that get no vector, from the module MultiVectorMask."""
     config = read_object(folder, prefix + "config.json")
     if config.values.get("keep_only_token_ids"):
         raise config.error("keep_only_token_ids", "null", config.values["keep_only_token_ids"])
@@ -77,16 +77,16 @@ def read_mask(folder: Folder, prefix: str, text: EncoderText, width: int) -> tup
 
 
 def is_original(config: JsonObject) -> bool:
-    """Whether config.json names the class of the original checkpoints."""
+    """Whether config.json names the class of the authors' checkpoints."""
     names = config.values.get("architectures")
     return isinstance(names, list) and ORIGINAL in names
 
 
 def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
-    """``text`` with the settings of artifact.metadata, or the original's defaults; does not read the projection."""
+    """``text`` with the settings of artifact.metadata or the authors' defaults; does not read the projection."""
     config = read_optional(folder, prefix + METADATA)
     similarity = config.string("similarity", "cosine")
-    if similarity not in ("cosine", "l2"):  # of unit vectors they give the same order
+    if similarity not in ("cosine", "l2"):  # both order unit vectors equally
         raise config.error("similarity", "'cosine'", similarity)
     names = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
     prompts = {task: f"{config.string(*name)} " for task, name in names.items()}
@@ -102,7 +102,7 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
 
 
 def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
-    """``text`` with the token that expands queries, by default the mask, and the side on which it does.
+    """``text`` with the token that expands queries, by default the mask token, and the side that it is added to.
 
     tokens  tokenizer_config.json
     """
@@ -119,7 +119,7 @@ def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
     return dataclasses.replace(text, multi_vector=settings)
 
 
-def _expanded(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
+def _with_expansion(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
     strategy = config.choice("strategy", STRATEGIES)
     return dataclasses.replace(
         text,

@@ -1,4 +1,4 @@
-"""The text of a model in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
+"""The text of a model in a Hugging Face directory: its tokenizer.json, made of older files if need be, and settings."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface import tokenizer_files as older
+from fastattn.weights.huggingface import tokenizer_files as builders
 from fastattn.weights.huggingface.tokenizer_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens, template
 
 FILE = "tokenizer.json"
@@ -18,28 +18,28 @@ Builder = Callable[[OlderFiles], dict[str, Any]]
 # Class of transformers -> the function that makes its tokenizer.json from older files, and the files.
 BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     **dict.fromkeys(
-        ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), (older.bert_tokenizer, ("vocab.txt",))
+        ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), (builders.bert_tokenizer, ("vocab.txt",))
     ),
-    "MPNetTokenizer": (older.mpnet_tokenizer, ("vocab.txt",)),
-    **dict.fromkeys(("BartTokenizer", "RobertaTokenizer"), (older.roberta_tokenizer, ("vocab.json", "merges.txt"))),
-    "GPT2Tokenizer": (older.gpt2_tokenizer, ("vocab.json", "merges.txt")),
-    "Qwen2Tokenizer": (older.qwen2_tokenizer, ("vocab.json", "merges.txt")),
-    "LlamaTokenizer": (older.llama_tokenizer, ("tokenizer.model",)),
-    "XLMRobertaTokenizer": (older.xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
-    "CamembertTokenizer": (older.camembert_tokenizer, ("sentencepiece.bpe.model",)),
-    "AlbertTokenizer": (older.albert_tokenizer, ("spiece.model",)),
-    "T5Tokenizer": (older.t5_tokenizer, ("spiece.model",)),
-    "DebertaV2Tokenizer": (older.deberta_tokenizer, ("spm.model",)),
+    "MPNetTokenizer": (builders.mpnet_tokenizer, ("vocab.txt",)),
+    **dict.fromkeys(("BartTokenizer", "RobertaTokenizer"), (builders.roberta_tokenizer, ("vocab.json", "merges.txt"))),
+    "GPT2Tokenizer": (builders.gpt2_tokenizer, ("vocab.json", "merges.txt")),
+    "Qwen2Tokenizer": (builders.qwen2_tokenizer, ("vocab.json", "merges.txt")),
+    "LlamaTokenizer": (builders.llama_tokenizer, ("tokenizer.model",)),
+    "XLMRobertaTokenizer": (builders.xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
+    "CamembertTokenizer": (builders.camembert_tokenizer, ("sentencepiece.bpe.model",)),
+    "AlbertTokenizer": (builders.albert_tokenizer, ("spiece.model",)),
+    "T5Tokenizer": (builders.t5_tokenizer, ("spiece.model",)),
+    "DebertaV2Tokenizer": (builders.deberta_tokenizer, ("spm.model",)),
 }
-# The same for translators, whose texts have other tokens at their ends than these classes add.
+# The same for translators, around whose texts are other tokens than these classes add.
 TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
-    "MBartTokenizer": (older.mbart_tokenizer, ("sentencepiece.bpe.model",)),
-    "MBart50Tokenizer": (older.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
-    "PegasusTokenizer": (older.pegasus_tokenizer, ("spiece.model",)),
+    "MBartTokenizer": (builders.mbart_tokenizer, ("sentencepiece.bpe.model",)),
+    "MBart50Tokenizer": (builders.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
+    "PegasusTokenizer": (builders.pegasus_tokenizer, ("spiece.model",)),
 }
 WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
-USUAL_MASKS = ("[MASK]", "<mask>")  # mask tokens where no file names one
-# Model type -> class, where no file names one.
+DEFAULT_MASKS = ("[MASK]", "<mask>")  # mask tokens where no file names the mask token
+# model_type -> the tokenizer's class, where no file names the class.
 CLASSES = {
     kind: f"{name}Tokenizer"
     for name, kinds in {
@@ -66,9 +66,9 @@ def read_text(
     """The text of the encoder whose files' names begin with ``prefix``, with default pooling, without normalization.
 
     config      config.json
-    max_length  replaces the tokenizer's own
+    max_length  replaces the tokenizer's greatest length
     The padding side is not read: batches are ragged, and "lasttoken" pooling takes a text's own last token.
-    Raises CheckpointError for a missing tokenizer, one that does not fit the embedding, or files that disagree.
+    Raises CheckpointError for a tokenizer that is missing or does not fit the embedding, or files that disagree.
     """
     settings = read_optional(folder, prefix + CONFIG)
     tokenizer, data = read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
@@ -76,22 +76,22 @@ def read_text(
     side = settings.string("truncation_side", stated_side)
     if side not in TRUNCATION_SIDES:
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
-    # the least of model_max_length, which is huge if there is no limit, and config.json's positions
+    # the lesser of model_max_length, which is huge if there is no limit, and config.json's positions
     length = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
     positions = config.values.get("max_position_embeddings")
     length = min(length, positions) if type(positions) is int and positions > 0 else length
-    inputs, kind = settings.values.get("model_input_names"), tokenizer_class(config, settings)
+    inputs, class_name = settings.values.get("model_input_names"), tokenizer_class(config, settings)
     return EncoderText(
         tokenizer=data,
         max_length=min(max_length or length, spec.positions.limit or NO_LIMIT),
         truncation_side=side,
-        token_types="token_type_ids" in inputs if isinstance(inputs, list) else kind in TYPED_CLASSES,
+        token_types="token_type_ids" in inputs if isinstance(inputs, list) else class_name in TYPED_CLASSES,
         mask_token=_mask_token(folder, prefix, settings, tokenizer),
-        pooling=usual_pooling(config),
+        pooling=default_pooling(config),
     )
 
 
-def usual_pooling(config: JsonObject) -> tuple[str, ...]:
+def default_pooling(config: JsonObject) -> tuple[str, ...]:
     """The default pooling, as in sentence-transformers: a causal language model's last token, else the mean."""
     names = config.values.get("architectures")
     is_language_model = isinstance(names, list) and bool(names) and str(names[0]).endswith("ForCausalLM")
@@ -99,51 +99,51 @@ def usual_pooling(config: JsonObject) -> tuple[str, ...]:
 
 
 def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
-    """The mask token: the one that a file names, or a usual one, if the tokenizer has it; else ""."""
+    """The mask token: the one that a file names, else a default one, if the tokenizer has that token; else ""."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
-    added = [token.get("content") for token in _added(tokenizer)]
+    added = [token.get("content") for token in _added_tokens(tokenizer)]
     own_mask = read_added_tokens(folder, prefix, settings).content("mask_token", "")
-    return next((token for token in (own_mask, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
+    return next((mask for mask in (own_mask, *DEFAULT_MASKS) if mask and (mask in added or mask in vocabulary)), "")
 
 
 def read_tokenizer(
     folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, rows: int
 ) -> tuple[dict[str, Any], bytes]:
     """(the contents of a tokenizer.json, its bytes)."""
-    kind = tokenizer_class(config, settings)
-    builder, files = (BUILDERS | TRANSLATORS).get(kind, (None, ()))
-    # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for top in dict.fromkeys((prefix, "")):
-        if folder.contains(top + FILE):
-            data, where = bytes(folder.read(top + FILE)), folder.where(top + FILE)
-            tokenizer = _parsed(data, where)
-            changed = _follow_settings(tokenizer, settings, kind)
+    class_name = tokenizer_class(config, settings)
+    builder, files = (BUILDERS | TRANSLATORS).get(class_name, (None, ()))
+    # sentence-transformers stores tokenizer.json in the transformer's folder, old versions sometimes only at the top.
+    for file_prefix in dict.fromkeys((prefix, "")):
+        if folder.contains(file_prefix + FILE):
+            data, where = bytes(folder.read(file_prefix + FILE)), folder.where(file_prefix + FILE)
+            tokenizer = _parse(data, where)
+            changed = _follow_settings(tokenizer, settings, class_name)
             if settings.nested("auto_map").has("AutoTokenizer"):  # transformers' own classes do not change a file
-                changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, top, settings))
-            changed |= _fit(tokenizer, rows, where)
-            _check_agreement(folder, top, tokenizer, settings, kind)
+                changed |= _add_end_tokens(tokenizer, settings, read_added_tokens(folder, file_prefix, settings))
+            changed |= _fit_to_rows(tokenizer, rows, where)
+            _check_agreement(folder, file_prefix, tokenizer, settings, class_name)
             return tokenizer, json.dumps(tokenizer).encode() if changed else data
-        if builder is not None and all(folder.contains(top + file) for file in files):
+        if builder is not None and all(folder.contains(file_prefix + file) for file in files):
             tokens = read_added_tokens(folder, prefix, settings)
-            tokenizer = builder(OlderFiles(folder, top, settings, tokens, rows))
-            _add_ends(tokenizer, settings, tokens)
-            _fit(tokenizer, rows, folder.where(top + files[0]))
+            tokenizer = builder(OlderFiles(folder, file_prefix, settings, tokens, rows))
+            _add_end_tokens(tokenizer, settings, tokens)
+            _fit_to_rows(tokenizer, rows, folder.where(file_prefix + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
-    hint = f", nor {' and '.join(files)} of a {kind}" if files else ""
+    hint = f", nor {' and '.join(files)} of a {class_name}" if files else ""
     raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{hint}; save the model with a fast tokenizer")
 
 
 def tokenizer_class(config: JsonObject, settings: JsonObject) -> str:
     """The name of the tokenizer's class in transformers."""
-    of_model = config.string("tokenizer_class", CLASSES.get(config.string("model_type", ""), ""))
-    return settings.string("tokenizer_class", of_model).removesuffix("Fast")
+    default = config.string("tokenizer_class", CLASSES.get(config.string("model_type", ""), ""))
+    return settings.string("tokenizer_class", default).removesuffix("Fast")
 
 
-def _parsed(data: bytes, where: str) -> dict[str, Any]:
-    """A tokenizer.json. Repeated names are accepted: the library takes the last."""
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    """A tokenizer.json. Repeated names are accepted: the tokenizers library takes the last."""
     try:
         tokenizer = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # of UTF-8 too
+    except (ValueError, RecursionError) as error:  # ValueError: also of UTF-8
         raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(tokenizer, dict):
         raise CheckpointError(f"{where}: should hold a JSON object, holds {shorten(tokenizer)}")
@@ -154,36 +154,36 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _added(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
+def _added_tokens(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
     entries = tokenizer.get("added_tokens")
     return [token for token in entries if isinstance(token, dict)] if isinstance(entries, list) else []
 
 
-def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> bool:
-    """Set a BertNormalizer as tokenizer_config.json says; returns whether that changes it."""
+def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, class_name: str) -> bool:
+    """Set a BertNormalizer as tokenizer_config.json says; returns whether that changes the normalizer."""
     normalizer = _object(tokenizer.get("normalizer"))
-    if normalizer.get("type") != "BertNormalizer" or kind not in BUILDERS:
+    if normalizer.get("type") != "BertNormalizer" or class_name not in BUILDERS:
         return False
     changed = False
-    for name, of_normalizer in NORMALIZER_SETTINGS.items():
-        if settings.has(name) and normalizer.get(of_normalizer) != settings.boolean(name):
-            normalizer[of_normalizer] = settings.boolean(name)
+    for name, normalizer_name in NORMALIZER_SETTINGS.items():
+        if settings.has(name) and normalizer.get(normalizer_name) != settings.boolean(name):
+            normalizer[normalizer_name] = settings.boolean(name)
             changed = True
     return changed
 
 
-def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
-    """Add tokens at a text's ends if tokenizer_config.json wants them and the file adds none; returns whether it did.
+def _add_end_tokens(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
+    """Add the end tokens that tokenizer_config.json demands if tokenizer.json adds none; returns whether it added some.
 
     gte-Qwen2 has such files: its own code adds the tokens.
     """
     processor = tokenizer.get("post_processor")
-    missing = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
-    if not missing or any(_around(processor)):
+    names = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
+    if not names or any(_special_tokens(processor)):
         return False
-    ids = _special_ids(tokenizer)
+    ids = _token_ids(tokenizer)
     bos, eos = (
-        [content] if name in missing and (content := tokens.content(name, "")) in ids else []
+        [content] if name in names and (content := tokens.content(name, "")) in ids else []
         for name in ("bos_token", "eos_token")
     )
     if bos or eos:
@@ -192,37 +192,37 @@ def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedToke
     return bool(bos or eos)
 
 
-def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
-    """Remove special tokens without a row in the embedding, which then are plain text; returns whether there were any.
+def _fit_to_rows(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
+    """Remove special tokens without a row in the embedding, which become plain text; returns whether there were any.
 
-    Raises CheckpointError for other tokens without rows, and for special tokens that every text gets.
+    Raises CheckpointError where another token, or a special token that every text gets, has no row.
     """
     vocabulary = _object(tokenizer.get("model")).get("vocab")
     ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
     if isinstance(vocabulary, list):
         ids = {len(vocabulary) - 1: shorten(vocabulary[-1])} if vocabulary else {}
-    added = _added(tokenizer)
-    fitting = [
+    added = _added_tokens(tokenizer)
+    with_rows = [
         token for token in added if type(token.get("id")) is not int or token["id"] < rows or not token.get("special")
     ]
-    ids |= {token["id"]: token.get("content") for token in fitting if type(token.get("id")) is int}
-    ids |= {index: token for token, index in _around(tokenizer.get("post_processor"))}
+    ids |= {token["id"]: token.get("content") for token in with_rows if type(token.get("id")) is int}
+    ids |= {index: token for token, index in _special_tokens(tokenizer.get("post_processor"))}
     greatest = max(ids, default=0)
     if greatest >= rows:
         raise CheckpointError(
             f"{where}: {shorten(ids[greatest])} has the id {greatest}, but the embedding has {rows} rows"
         )
-    if len(fitting) < len(added):
-        tokenizer["added_tokens"] = fitting
-    return len(fitting) < len(added)
+    if len(with_rows) < len(added):
+        tokenizer["added_tokens"] = with_rows
+    return len(with_rows) < len(added)
 
 
-def _around(processor: object) -> Iterator[tuple[str, int]]:
+def _special_tokens(processor: object) -> Iterator[tuple[str, int]]:
     """(token, id) of the special tokens that a post-processor adds to texts."""
     match processor:
         case {"type": "Sequence", "processors": list(steps)}:
             for step in steps:
-                yield from _around(step)
+                yield from _special_tokens(step)
         case {"type": "TemplateProcessing", "special_tokens": dict(special)}:
             for token in special.values():
                 match token:
@@ -232,39 +232,43 @@ def _around(processor: object) -> Iterator[tuple[str, int]]:
             yield from ((cls, cls_id), (sep, sep_id))
 
 
-def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> None:
-    """Raise CheckpointError where two files give a special token different ids.
+def _check_agreement(
+    folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, class_name: str
+) -> None:
+    """Raise CheckpointError where two files give a special token around a text different ids.
 
-    Further tokens, flags and padding may differ: they do not change ids.
+    Other tokens, flags and padding may differ: they do not change ids.
     """
     where = folder.where(prefix + FILE)
-    around = {token: index for token, index in _around(tokenizer.get("post_processor")) if is_text(token)}
-    special_ids = _special_ids(tokenizer)
-    files: dict[str, dict[str, int]] = {where: special_ids}
-    if folder.contains(prefix + "vocab.txt") and BUILDERS.get(kind, (None, ()))[1] == ("vocab.txt",):
-        files[folder.where(prefix + "vocab.txt")] = older.read_lines(folder, prefix + "vocab.txt")
+    special_ids = {token: index for token, index in _special_tokens(tokenizer.get("post_processor")) if is_text(token)}
+    token_ids = _token_ids(tokenizer)
+    files: dict[str, dict[str, int]] = {where: token_ids}
+    if folder.contains(prefix + "vocab.txt") and BUILDERS.get(class_name, (None, ()))[1] == ("vocab.txt",):
+        files[folder.where(prefix + "vocab.txt")] = builders.read_lines(folder, prefix + "vocab.txt")
     tokens = read_added_tokens(folder, prefix, settings)
-    files[tokens.where] = {token["content"]: index for index, token in tokens.stated.items()}
+    files[tokens.where] = {token["content"]: index for index, token in tokens.by_id.items()}
     for file, ids in files.items():
-        for token, index in around.items():
+        for token, index in special_ids.items():
             if ids.get(token, index) != index:
                 raise CheckpointError(
                     f"{where}: puts {shorten(token)} around a text as id {index}, in {file} it is {ids[token]}"
                 )
-    if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
+    if class_name in BUILDERS and class_name not in WITHOUT_PAIRS and special_ids:
         for name in ("cls_token", "sep_token"):
-            content = tokens.named.get(name, {}).get("content")
-            if content is not None and special_ids.get(content) not in around.values():
+            content = tokens.by_name.get(name, {}).get("content")
+            if content is not None and token_ids.get(content) not in special_ids.values():
                 raise CheckpointError(
-                    f"{where}: puts {', '.join(map(shorten, around))} around a text, but in {settings.where} the "
+                    f"{where}: puts {', '.join(map(shorten, special_ids))} around a text, but in {settings.where} the "
                     f"{name} is {shorten(content)}"
                 )
 
 
-def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """token -> id of added tokens, and of the vocabulary's tokens if it is an object."""
+def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """token -> id of added tokens, and of the vocabulary's tokens if the vocabulary is an object."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
-    ids = {str(token["content"]): token.get("id") for token in _added(tokenizer) if is_text(token.get("content"))}
+    ids = {
+        str(token["content"]): token.get("id") for token in _added_tokens(tokenizer) if is_text(token.get("content"))
+    }
     return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}
 
 
@@ -273,23 +277,23 @@ def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
     vocabulary = _object(tokenizer.get("model")).get("vocab")
     entries = vocabulary if isinstance(vocabulary, list) else []
     tokens = {i: str(entry[0]) for i, entry in enumerate(entries) if isinstance(entry, (list, tuple)) and entry}
-    return tokens | {index: token for token, index in _special_ids(tokenizer).items()}
+    return tokens | {index: token for token, index in _token_ids(tokenizer).items()}
 
 
-def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(tokens before a text, tokens behind it) that a tokenizer.json adds."""
+def tokens_around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(tokens before a text, tokens behind a text) that a tokenizer.json adds."""
     match tokenizer.get("post_processor"):
-        case {"type": "TemplateProcessing", "single": list(parts)}:
-            tokens = [_object(_object(part).get("SpecialToken")).get("id") for part in parts]
-            at = tokens.index(None) if None in tokens else len(tokens)
-            return tuple(map(str, tokens[:at])), tuple(map(str, tokens[at + 1 :]))
+        case {"type": "TemplateProcessing", "single": list(pieces)}:
+            tokens = [_object(_object(piece).get("SpecialToken")).get("id") for piece in pieces]
+            position = tokens.index(None) if None in tokens else len(tokens)
+            return tuple(map(str, tokens[:position])), tuple(map(str, tokens[position + 1 :]))
         case {"sep": [str(sep), int()], "cls": [str(cls), int()]}:
             return (cls,), (sep,)
     return (), ()
 
 
 def unknown_token(tokenizer: dict[str, Any]) -> str:
-    """The unknown token of a tokenizer.json; <unk> where it names none."""
+    """The unknown token of a tokenizer.json; <unk> where the file names none."""
     model = _object(tokenizer.get("model"))
     index, token = model.get("unk_id"), model.get("unk_token")
     return str(token) if is_text(token) else tokens_by_id(tokenizer).get(index if type(index) is int else -1, "<unk>")

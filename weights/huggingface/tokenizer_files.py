@@ -1,7 +1,7 @@
 """A tokenizer.json assembled from older files: vocab.txt, vocab.json and merges.txt, or a sentencepiece model.
 
-Each is what transformers builds from the same files. DeBERTa's is that of its converter (convert_slow_tokenizer), which
-normalizes as sentencepiece does; the class that replaces it in transformers 5 leaves out the file's own rules.
+Each equals what transformers builds from the same files. DeBERTa's is what transformers' convert_slow_tokenizer makes,
+which normalizes as sentencepiece does; the class that replaces it in transformers 5 omits the file's own rules.
 """
 
 import base64
@@ -18,7 +18,7 @@ from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.text.sentencepiece import check_spm, read_bytes, read_fields, read_int
 from fastattn.weights.containers.json_file import (
     JsonObject,
-    decoded,
+    decode,
     first_repeated,
     is_text,
     read_object,
@@ -28,50 +28,50 @@ from fastattn.weights.containers.json_file import (
 from fastattn.weights.folder import Folder
 
 CONFIG = "tokenizer_config.json"
-# In the order in which transformers gives ids to tokens that a vocabulary lacks.
+# Names of special tokens, in the order in which transformers gives ids to tokens that a vocabulary lacks.
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
+EXTRA_NAMES = ("additional_special_tokens", "extra_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-MOST_ADDED = 1 << 16
+MOST_ADDED_TOKENS = 1 << 16
 
-Token = dict[str, Any]  # a token as tokenizer.json has it under added_tokens, without its id
+Token = dict[str, Any]  # an entry of added_tokens in tokenizer.json, without the id
 
 
 @dataclass(frozen=True)
 class AddedTokens:
-    """The tokens that a tokenizer's files state."""
+    """The special and other added tokens that a tokenizer's files state."""
 
-    named: dict[str, Token]  # name in NAMES -> token, where the files state it
-    extra: list[Token]  # further special tokens
-    stated: dict[int, Token]  # id -> token
-    where: str  # the file that states them, in errors
+    by_name: dict[str, Token]  # name in NAMES -> token, where the files state the token
+    extra_tokens: list[Token]  # special tokens without a name
+    by_id: dict[int, Token]  # id -> token, where the files state the id
+    where: str  # the name in errors of the file that states ids
 
-    def and_extra(self, tokens: list[Token]) -> "AddedTokens":
-        return replace(self, extra=self.extra + [_token(token, self.where) for token in tokens])
+    def with_extra(self, tokens: list[Token]) -> "AddedTokens":
+        return replace(self, extra_tokens=self.extra_tokens + [_token(token, self.where) for token in tokens])
 
     def content(self, name: str, default: str) -> str:
-        return str(self.named[name]["content"]) if name in self.named else default
+        return str(self.by_name[name]["content"]) if name in self.by_name else default
 
     def with_ids(self, vocabulary: Mapping[str, int], defaults: Mapping[str, str | Token]) -> list[Token]:
         """The ``added_tokens`` of a tokenizer.json, by id; a token that the vocabulary lacks gets the next id.
 
         vocabulary  token -> id
-        defaults    name -> token: the named tokens that this kind of tokenizer has
+        defaults    name -> token: the named tokens that this class of tokenizers has
         Raises CheckpointError where a file states another id.
         """
         tokens: dict[str, tuple[int, Token]] = {}
-        by_name = {**{name: _token(token, "") for name, token in defaults.items()}, **self.named}
-        named = [by_name[name] for name in NAMES if name in by_name]
-        overriding = {token["content"]: token for token in [*self.extra, *named]}
-        following = max(vocabulary.values(), default=-1) + 1
-        for token in [*(self.stated[index] for index in sorted(self.stated)), *named, *self.extra]:
+        by_name = {**{name: _token(token, "") for name, token in defaults.items()}, **self.by_name}
+        named_tokens = [by_name[name] for name in NAMES if name in by_name]
+        overrides = {token["content"]: token for token in [*self.extra_tokens, *named_tokens]}
+        next_id = max(vocabulary.values(), default=-1) + 1
+        for token in [*(self.by_id[index] for index in sorted(self.by_id)), *named_tokens, *self.extra_tokens]:
             content = token["content"]
             if content in tokens:
                 continue
-            index = vocabulary.get(content, following)
-            following += index == following
-            tokens[content] = (index, overriding.get(content, token))
-        for index, token in self.stated.items():
+            index = vocabulary.get(content, next_id)
+            next_id += index == next_id
+            tokens[content] = (index, overrides.get(content, token))
+        for index, token in self.by_id.items():
             assigned = tokens[token["content"]][0]
             if assigned != index:
                 raise CheckpointError(
@@ -81,25 +81,25 @@ class AddedTokens:
 
 
 def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedTokens:
-    """The tokens stated in tokenizer_config.json (``config``), else in older files."""
-    values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA)}
+    """The tokens that tokenizer_config.json (``config``) states, else those of older files."""
+    values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA_NAMES)}
     where = config.where
     decoder = config.nested("added_tokens_decoder").values
-    stated = {_index(index, where): _token(token, where) for index, token in decoder.items()}
+    by_id = {_index(index, where): _token(token, where) for index, token in decoder.items()}
     if not decoder:
         values |= read_optional(folder, prefix + "special_tokens_map.json").values
         added = read_optional(folder, prefix + "added_tokens.json")
         where = added.where if folder.contains(prefix + "added_tokens.json") else where
-        stated = {_index(index, where): _token(token, where, special=False) for token, index in added.values.items()}
-    if len(stated) > MOST_ADDED:
-        raise CheckpointError(f"{where}: {len(stated)} added tokens, more than {MOST_ADDED}")
-    by_content = {token["content"]: token for token in stated.values()} if decoder else {}
-    named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
-    named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
-    lists = [values.get(name) for name in EXTRA]
+        by_id = {_index(index, where): _token(token, where, special=False) for token, index in added.values.items()}
+    if len(by_id) > MOST_ADDED_TOKENS:
+        raise CheckpointError(f"{where}: {len(by_id)} added tokens, more than {MOST_ADDED_TOKENS}")
+    by_content = {token["content"]: token for token in by_id.values()} if decoder else {}
+    by_name = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
+    by_name = {name: by_content.get(token["content"], token) | {"special": True} for name, token in by_name.items()}
+    lists = [values.get(name) for name in EXTRA_NAMES]
     lists = [list(tokens.values()) if isinstance(tokens, Mapping) else tokens for tokens in lists]
-    extra = [_token(token, where) for tokens in lists if isinstance(tokens, list) for token in tokens]
-    return AddedTokens(named, extra, stated, where)
+    extra_tokens = [_token(token, where) for tokens in lists if isinstance(tokens, list) for token in tokens]
+    return AddedTokens(by_name, extra_tokens, by_id, where)
 
 
 def _index(value: object, where: str) -> int:
@@ -123,11 +123,11 @@ def _token(value: object, where: str, special: bool = True) -> Token:
 
 
 END_OF_TEXT = "<|endoftext|>"
-CL100K = (  # words, with COUNT numerals at once
+CL100K = (  # splits into words; COUNT: how many digits make one word
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{COUNT}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-LONGEST_WORD = 100  # characters, beyond which a word is unknown
+LONGEST_WORD = 100  # characters; a longer word becomes the unknown token
 BERT = dict(zip(NAMES[2:], ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")))
 ROBERTA = dict(zip(NAMES, ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")))
 MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": {"content": "<mask>", "lstrip": True}}
@@ -160,13 +160,13 @@ def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     model, added, ids = _byte_pairs(files, ROBERTA, needed)
     space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
     processor = _roberta_processing(files.tokens, ids, trim, space)
-    return assembled(model, added, None, _byte_level(space), _byte_level(space)) | {"post_processor": processor}
+    return assemble(model, added, None, _byte_level(space), _byte_level(space)) | {"post_processor": processor}
 
 
 def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
     model, added, _ = _byte_pairs(files, dict.fromkeys(NAMES[:3], END_OF_TEXT))
     byte_level = _byte_level(files.config.boolean("add_prefix_space", False))
-    return assembled(model, added, None, byte_level, byte_level)
+    return assemble(model, added, None, byte_level, byte_level)
 
 
 def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
     words = {"Regex": CL100K.replace("COUNT", "1")}
     split = {"type": "Split", "pattern": words, "behavior": "Isolated", "invert": False}
     steps = [split, _byte_level(files.config.boolean("add_prefix_space", False)) | {"use_regex": False}]
-    return assembled(model, added, {"type": "NFC"}, {"type": "Sequence", "pretokenizers": steps}, _byte_level(True))
+    return assemble(model, added, {"type": "NFC"}, {"type": "Sequence", "pretokenizers": steps}, _byte_level(True))
 
 
 def _byte_level(space: bool) -> dict[str, Any]:
@@ -187,61 +187,61 @@ def _byte_pairs(
     """(model of byte pairs, added tokens, the ids of all tokens) of a vocab.json and a merges.txt."""
     name = files.prefix + "vocab.json"
     vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
-    added, ids = added_with_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
+    added, ids = assign_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
     return pairs_model(vocabulary, _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)), added, ids
 
 
-def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], whole: bool = False) -> dict[str, Any]:
-    """The model of a tokenizer.json of byte pairs; ``whole``: a piece that is a token needs no merges."""
-    usual = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
-    flags = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": whole}
-    return {"type": "BPE"} | usual | flags | {"vocab": vocabulary, "merges": merges}
+def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], ignore_merges: bool = False) -> dict[str, Any]:
+    """The model of a tokenizer.json of byte pairs; ``ignore_merges``: a piece that is a token needs no merges."""
+    settings = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
+    flags = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": ignore_merges}
+    return {"type": "BPE"} | settings | flags | {"vocab": vocabulary, "merges": merges}
 
 
-def assembled(
+def assemble(
     model: object, added: object, normalizer: object, pre_tokenizer: object, decoder: object
 ) -> dict[str, Any]:
-    head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
-    return head | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
+    fields = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
+    return fields | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 
 
-def added_with_ids(
+def assign_ids(
     tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
     """(the added tokens, the ids of all tokens).
 
-    needed  names of tokens without which no text can be encoded: CheckpointError where neither the vocabulary nor, but
-            for the unknown token, a file has them
+    needed  names of tokens without which no text can be encoded. Raises CheckpointError where the vocabulary lacks
+            such a token, unless a file states its id, which is not enough for the unknown token
     """
-    stated = {token["content"] for token in tokens.stated.values()}
+    with_ids = {token["content"] for token in tokens.by_id.values()}
     for name in needed:
         default = defaults[name]
         content = tokens.content(name, default if isinstance(default, str) else default["content"])
-        if content not in vocabulary and (name == "unk_token" or content not in stated):
+        if content not in vocabulary and (name == "unk_token" or content not in with_ids):
             raise CheckpointError(f"{where}: lacks the {name} {shorten(content)}")
     added = tokens.with_ids(vocabulary, defaults)
     return added, vocabulary | {token["content"]: token["id"] for token in added}
 
 
-def chat_template(usual: str, of_tools: str) -> str:
-    """One Jinja template of two: the second for conversations with tools; either may be ""."""
-    if not usual or not of_tools:
-        return usual
-    # jinja2 takes away a line's end behind a tag and at a template's end, and nothing before a tag with "+".
-    usual, of_tools = (re.sub(r"(\r\n|\r|\n)\Z", "", source) for source in (usual, of_tools))
-    return f"{{% if tools is not none %}}\n{of_tools}{{%+ else %}}\n{usual}{{%+ endif %}}"
+def chat_template(default: str, tool_use: str) -> str:
+    """One Jinja template of two, of which ``tool_use`` is for conversations with tools; either may be ""."""
+    if not default or not tool_use:
+        return default
+    # jinja2 drops a line's end behind a tag and at a template's end, and nothing before a tag with "+".
+    default, tool_use = (re.sub(r"(\r\n|\r|\n)\Z", "", source) for source in (default, tool_use))
+    return f"{{% if tools is not none %}}\n{tool_use}{{%+ else %}}\n{default}{{%+ endif %}}"
 
 
 def template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> dict[str, Any]:
-    """A TemplateProcessing of tokens and the texts "A" and "B"; B and what follows have the type ``second_type``."""
+    """A TemplateProcessing of tokens and the texts "A" and "B"; B and tokens behind have the type ``second_type``."""
     special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
     def pieces(tokens: list[str]) -> list[dict[str, Any]]:
-        parts, kind = [], 0
+        entries, type_id = [], 0
         for token in tokens:
-            kind = second_type if token == "B" else kind
-            parts.append({"Sequence" if token in ("A", "B") else "SpecialToken": {"id": token, "type_id": kind}})
-        return parts
+            type_id = second_type if token == "B" else type_id
+            entries.append({"Sequence" if token in ("A", "B") else "SpecialToken": {"id": token, "type_id": type_id}})
+        return entries
 
     return {
         "type": "TemplateProcessing",
@@ -262,7 +262,7 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
     name, config = files.prefix + "vocab.txt", files.config
     vocabulary = read_lines(files.folder, name, files.rows)
     needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = added_with_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
+    added, ids = assign_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
     model = {
         "type": "WordPiece",
         "unk_token": files.tokens.content("unk_token", "[UNK]"),
@@ -278,15 +278,15 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
         "lowercase": config.boolean("do_lower_case", True),
     }
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    return assembled(model, added, normalizer, {"type": "BertPreTokenizer"}, decoder), ids
+    return assemble(model, added, normalizer, {"type": "BertPreTokenizer"}, decoder), ids
 
 
 def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, int]:
-    """token -> id of a file with a token a line, whose id is the line's number; the last of equal lines counts.
+    """token -> id of a file with one token a line: the id is the line's number from 0, the last of equal lines counts.
 
     Raises CheckpointError for more lines than the embedding's ``rows``.
     """
-    text = decoded(folder.read(name), folder.where(name))
+    text = decode(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
         raise CheckpointError(f"{folder.where(name)}: {count} tokens, but the embedding has {rows} rows")
@@ -294,7 +294,7 @@ def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, 
 
 
 def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
-    """id -> token of a vocab.json; CheckpointError for an id that is repeated or no row of the embedding."""
+    """id -> token of a vocab.json; CheckpointError for an id that is repeated, or without a row in the embedding."""
     file = read_object(folder, name)
     tokens: dict[int, str] = {}
     for token, index in file.values.items():
@@ -310,28 +310,28 @@ def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
 
 
 def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[list[str]]:
-    """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both parts and their merger."""
+    """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both tokens and their merger."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(decoded(folder.read(name), folder.where(name)).split("\n"), 1):
+    for number, line in enumerate(decode(folder.read(name), folder.where(name)).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
-        parts = line.rstrip("\r").split(" ")
-        if len(parts) != 2 or not all(part in vocabulary for part in (*parts, "".join(parts))):
+        pair = line.rstrip("\r").split(" ")
+        if len(pair) != 2 or not all(token in vocabulary for token in (*pair, "".join(pair))):
             raise CheckpointError(
                 f"{where}: line {number} should be two tokens of the vocabulary that make a third, is {shorten(line)}"
             )
-        merges.append(parts)
+        merges.append(pair)
     return merges
 
 
 # sentencepiece models: sentencepiece.bpe.model, spiece.model, spm.model or tokenizer.model.
-UNIGRAM, PAIRS = 1, 2
-NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
+UNIGRAM, PAIRS = 1, 2  # types of models
+NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # types of pieces
 SPACE = "\u2581"
-# All ways to cut a piece in two are tried for merges; real vocabularies have two or three merges a piece.
+# Each cut of a piece into two tokens is a merge: real vocabularies have two or three merges a piece.
 LONGEST_PIECE, MOST_MERGES = 256, 16
-UNLIKELY = -100.0  # score of a piece that no text should become
+UNLIKELY = -100.0  # score of a piece that should occur in no text
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
 LLAMA: dict[str, str | Token] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -339,13 +339,13 @@ T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_to
 DEBERTA: dict[str, str | Token] = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT}
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
-# mBART's languages, in the order of their ids, then the languages that only mBART-50 has.
+# The MBART_COUNT languages of mBART, in the order of their ids, then the languages that only mBART-50 has.
 MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
     "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )
-MBART_FIRST = 25
+MBART_COUNT = 25
 
 _FLOAT = struct.Struct("<f")
 
@@ -362,7 +362,7 @@ class Spm:
     where: str
 
     @property
-    def unknown(self) -> int:
+    def unknown_id(self) -> int:
         """The id of the unknown piece."""
         if UNKNOWN not in self.types:
             raise CheckpointError(f"{self.where}: no unknown piece")
@@ -370,12 +370,12 @@ class Spm:
 
     @property
     def symbols(self) -> list[Token]:
-        """Control pieces and user symbols, as added tokens: they are matched before a text is split."""
+        """Control pieces and user symbols, as added tokens: these are found before a text is split."""
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         return [
-            {"content": piece} | flags | {"special": kind == CONTROL}
-            for (piece, _), kind in zip(self.pieces, self.types)
-            if kind in (CONTROL, USER)
+            {"content": piece} | flags | {"special": piece_type == CONTROL}
+            for (piece, _), piece_type in zip(self.pieces, self.types)
+            if piece_type in (CONTROL, USER)
         ]
 
     def normalizers(self) -> list[dict[str, Any]]:
@@ -384,25 +384,25 @@ class Spm:
 
 
 def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """fairseq's four tokens, the pieces after the first three, a mask."""
+    """Its vocabulary has fairseq's four tokens, the pieces after the first three, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     if NORMAL in spm.types[:3]:
         raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
     names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
     *first, mask = ((_content(files.tokens, ROBERTA, name), 0.0) for name in names)
     scores = [*first, *spm.pieces[3:], mask]
-    return _fairseq(spm, scores, files, XLM_ROBERTA)
+    return _fairseq_tokenizer(spm, scores, files, XLM_ROBERTA)
 
 
 def camembert_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """fairseq's five tokens, the pieces after the first, a mask."""
+    """Its vocabulary has fairseq's five tokens, the pieces after the first, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     pad, unk, mask = (_content(files.tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
     first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
-    return _fairseq(spm, [*first, *spm.pieces[1:], (mask, 0.0)], files, CAMEMBERT)
+    return _fairseq_tokenizer(spm, [*first, *spm.pieces[1:], (mask, 0.0)], files, CAMEMBERT)
 
 
-def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, str | Token]) -> dict[str, Any]:
+def _fairseq_tokenizer(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, str | Token]) -> dict[str, Any]:
     needed = ("unk_token", "bos_token", "eos_token")
     tokenizer, ids = _unigrams(spm, scores, 3, files.tokens, defaults, needed, spm.normalizers(), _words(files.config))
     bos, eos = (_content(files.tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
@@ -410,13 +410,13 @@ def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, st
     return tokenizer | {"post_processor": processor}
 
 
-def mbart_tokenizer(files: OlderFiles, languages: int = MBART_FIRST) -> dict[str, Any]:
-    """As XLM-RoBERTa's, with languages before the mask; the model's reader adds the tokens around a text."""
+def mbart_tokenizer(files: OlderFiles, languages: int = MBART_COUNT) -> dict[str, Any]:
+    """XLM-RoBERTa's, with languages before the mask; the model's reader adds the tokens around a text."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     codes = MBART_LANGUAGES.split()[:languages]
     scores = [*first, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
-    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    steps = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
     needed = ("unk_token", "eos_token")
     return _unigrams(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], codes)[0]
 
@@ -425,7 +425,7 @@ mbart50_tokenizer = partial(mbart_tokenizer, languages=len(MBART_LANGUAGES.split
 
 
 def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The padding, the end, two masks and tokens of training, then the pieces after the first two."""
+    """Its vocabulary has padding, the end, two masks and tokens of training, then the pieces after the first two."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     offset = files.config.integer("offset", 103, minimum=2)
     if offset + len(spm.pieces) > files.rows:
@@ -433,16 +433,16 @@ def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
         raise files.config.error("offset", f"at most {most}, the embedding's rows without a piece", offset)
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
     scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special)), *spm.pieces[2:]]
-    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    steps = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
     tokenizer, ids = _unigrams(
-        spm, scores, spm.unknown + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], special
+        spm, scores, spm.unknown_id + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], special
     )
     return tokenizer | {"post_processor": template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
 
 
 def albert_tokenizer(files: OlderFiles) -> dict[str, Any]:
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
-    steps: list[dict[str, Any]] = [_replaced({"String": quotes}, '"') for quotes in ("``", "''")]
+    steps: list[dict[str, Any]] = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
     if not files.config.boolean("keep_accents", False):
         steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if files.config.boolean("do_lower_case", True):
@@ -454,7 +454,7 @@ def deberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     spm = read_spm(files.folder, files.prefix + "spm.model", files.rows)
     steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if files.config.boolean("do_lower_case", False) else []
     steps += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
-    steps.append(_replaced({"Regex": " {2,}"}, " "))
+    steps.append(_replace({"Regex": " {2,}"}, " "))
     by_punctuation = files.config.boolean("split_by_punct", False)
     splits: list[dict[str, Any]] = [{"type": "Punctuation", "behavior": "Isolated"}] * by_punctuation
     return _between_cls_and_sep(spm, files.tokens, DEBERTA, steps, [*splits, _metaspace("always")])
@@ -468,34 +468,34 @@ def _between_cls_and_sep(
     pre_tokenizers: list[dict[str, Any]],
 ) -> dict[str, Any]:
     needed = ("cls_token", "sep_token")
-    tokenizer, ids = _unigrams(spm, spm.pieces, spm.unknown, tokens, defaults, needed, normalizers, pre_tokenizers)
+    tokenizer, ids = _unigrams(spm, spm.pieces, spm.unknown_id, tokens, defaults, needed, normalizers, pre_tokenizers)
     cls, sep = (_content(tokens, DEBERTA, name) for name in needed)
     return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
 
 
 def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The pieces, then tokens <extra_id_N> by descending N."""
+    """Its vocabulary has the pieces, then tokens <extra_id_N> by descending N."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     count = files.config.integer("extra_ids", 100)
-    most = min(files.rows - len(spm.pieces), MOST_ADDED)
+    most = min(files.rows - len(spm.pieces), MOST_ADDED_TOKENS)
     if count > most:
         raise files.config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
     extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
     scores = spm.pieces + [(token, 0.0) for token in extra]
     tokenizer, ids = _unigrams(
-        spm, scores, spm.unknown, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), extra
+        spm, scores, spm.unknown_id, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), extra
     )
     eos = _content(files.tokens, T5, "eos_token")
     return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
 
 
 def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Byte pairs with byte fallback; tokenizer_config.json asks for special tokens around a text."""
+    """Byte pairs with byte fallback; tokenizer_config.json says which special tokens go around a text."""
     spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
     vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
-    normal = [pair for pair, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
+    normal = [pair for pair, piece_type in zip(spm.pieces, spm.types) if piece_type == NORMAL]
     merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda pair: -pair[1])], vocabulary, spm.where)
-    added, ids = added_with_ids(files.tokens.and_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
+    added, ids = assign_ids(files.tokens.with_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
     model = pairs_model(vocabulary, merges) | {"fuse_unk": True, "byte_fallback": True}
     space = files.config.boolean("add_prefix_space", True)
     scheme = ("always" if files.config.boolean("legacy", False) else "first") if space else "never"
@@ -504,12 +504,12 @@ def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
         for name in ("bos", "eos")
     )
     ends = template([*before, "A", *after], [*before, "A", *after, *before, "B", *after], ids)
-    tokenizer = assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
+    tokenizer = assemble(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
     return tokenizer | {"post_processor": ends}
 
 
 def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:
-    """The merges of these pieces, in their order: every cut of a piece into two tokens."""
+    """The merges that make ``pieces``, in their order: every cut of a piece into two tokens of ``ids``."""
     most = MOST_MERGES * len(ids)
     cuts = (
         [piece[:cut], piece[cut:]]
@@ -527,8 +527,8 @@ def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list
 
 
 def spaces_decoder(prefix: bool) -> dict[str, Any]:
-    """A decoder: marks become spaces, bytes characters; ``prefix``: the first space is removed."""
-    decoders: list[dict[str, Any]] = [_replaced({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+    """A decoder: "\u2581" becomes a space, bytes become characters; ``prefix``: the first space is removed."""
+    decoders: list[dict[str, Any]] = [_replace({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
     strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
     return {"type": "Sequence", "decoders": decoders + strip}
 
@@ -536,26 +536,26 @@ def spaces_decoder(prefix: bool) -> dict[str, Any]:
 def _unigrams(
     spm: Spm,
     scores: Scores,
-    unknown: int,
+    unknown_id: int,
     tokens: AddedTokens,
     defaults: dict[str, str | Token],
     needed: tuple[str, ...],
     normalizers: list[dict[str, Any]],
     pre_tokenizers: list[dict[str, Any]],
-    more: Sequence[str] = (),
+    special_tokens: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """(tokenizer.json without a post-processor, the ids of all tokens); ``more``: further special tokens."""
+    """(tokenizer.json without a post-processor, the ids of all tokens); ``special_tokens``: further such tokens."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
-    symbols = spm.symbols + [{"content": token, "special": True} for token in more]
-    added, ids = added_with_ids(tokens.and_extra(symbols), vocabulary, defaults, needed, spm.where)
-    model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
+    symbols = spm.symbols + [{"content": token, "special": True} for token in special_tokens]
+    added, ids = assign_ids(tokens.with_extra(symbols), vocabulary, defaults, needed, spm.where)
+    model = {"type": "Unigram", "unk_id": unknown_id, "vocab": scores, "byte_fallback": False}
     normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
     pre_tokenizer = {"type": "Sequence", "pretokenizers": pre_tokenizers}
-    return assembled(model, added, normalizer, pre_tokenizer, _metaspace("always")), ids
+    return assemble(model, added, normalizer, pre_tokenizer, _metaspace("always")), ids
 
 
 def _words(config: JsonObject) -> list[dict[str, Any]]:
-    """Words between spaces, each with a leading space."""
+    """Pre-tokenizers that split at spaces and put a leading space before each word."""
     return [{"type": "WhitespaceSplit"}, _metaspace("always" if config.boolean("add_prefix_space", True) else "never")]
 
 
@@ -563,7 +563,7 @@ def _metaspace(prepend: str) -> dict[str, Any]:
     return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prepend, "split": True}
 
 
-def _replaced(pattern: dict[str, str], content: str) -> dict[str, Any]:
+def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
@@ -571,45 +571,45 @@ def _content(tokens: AddedTokens, defaults: dict[str, Any], name: str) -> str:
     return tokens.content(name, defaults[name])
 
 
-def read_spm(folder: Folder, name: str, rows: int, form: int = UNIGRAM) -> Spm:
-    """A sentencepiece model of unigrams, or of pairs, with at most as many pieces as the embedding has rows."""
+def read_spm(folder: Folder, name: str, rows: int, model_type: int = UNIGRAM) -> Spm:
+    """A sentencepiece model of this type, with at most as many pieces as the embedding has rows."""
     data, where = bytes(folder.read(name)), folder.where(name)
     try:
         check_spm(data)
-        spm = _parsed(data, where, rows, form)
+        spm = _parse_spm(data, where, rows, model_type)
     except TokenizerError as error:
         raise CheckpointError(f"{where}: {error}") from None
     if len({piece for piece, _ in spm.pieces}) != len(spm.pieces):
-        twice = first_repeated(piece for piece, _ in spm.pieces)
-        raise CheckpointError(f"{where}: the piece {shorten(twice)} is there twice")
+        repeated = first_repeated(piece for piece, _ in spm.pieces)
+        raise CheckpointError(f"{where}: the piece {shorten(repeated)} is there twice")
     return spm
 
 
-def _parsed(data: bytes, where: str, rows: int, form: int) -> Spm:
+def _parse_spm(data: bytes, where: str, rows: int, model_type: int) -> Spm:
     pieces: Scores = []
     types: list[int] = []
     rules = b""
     for number, wire, value in read_fields(data, where):
         if number == 1:
-            piece, score, kind = _piece(read_bytes(value, wire, where), where)
+            piece, score, piece_type = _parse_piece(read_bytes(value, wire, where), where)
             pieces.append((piece, score))
-            types.append(kind)
+            types.append(piece_type)
             if len(pieces) > rows:
                 raise CheckpointError(f"{where}: more pieces than the embedding's {rows} rows")
         elif number == 2:
             fields = read_fields(read_bytes(value, wire, where), where)
-            if {read_int(value, where) for field, _, value in fields if field == 3} - {form}:
-                expected = {UNIGRAM: "unigrams", PAIRS: "pairs (BPE)"}[form]
+            if {read_int(value, where) for field, _, value in fields if field == 3} - {model_type}:
+                expected = {UNIGRAM: "unigrams", PAIRS: "pairs (BPE)"}[model_type]
                 raise CheckpointError(f"{where}: a sentencepiece model of {expected} is expected here")
         elif number == 3:
             fields = read_fields(read_bytes(value, wire, where), where)
-            rules = next((read_bytes(value, kind, where) for field, kind, value in fields if field == 2), b"")
+            rules = next((read_bytes(value, wire, where) for field, wire, value in fields if field == 2), b"")
     return Spm(pieces, types, rules, where)
 
 
-def _piece(data: bytes, where: str) -> tuple[str, float, int]:
+def _parse_piece(data: bytes, where: str) -> tuple[str, float, int]:
     """(piece, score, type) of a piece's message."""
-    fields = _short_piece(data) or _any_piece(data, where)
+    fields = _parse_short_piece(data) or _parse_long_piece(data, where)
     try:
         piece, score = fields[0].decode("utf-8"), fields[1]
     except UnicodeDecodeError:
@@ -619,8 +619,8 @@ def _piece(data: bytes, where: str) -> tuple[str, float, int]:
     return piece, score, fields[2]
 
 
-def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
-    """``_any_piece`` for the usual layout, fast: a vocabulary has 250,000 pieces. None for another layout.
+def _parse_short_piece(data: bytes) -> tuple[bytes, float, int] | None:
+    """``_parse_long_piece`` for the usual layout, fast: a vocabulary has 250,000 pieces. None for another layout.
 
     Field 1 has fewer than 128 bytes, then come field 2 and perhaps field 3.
     """
@@ -633,13 +633,13 @@ def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
     return data[2:end], _FLOAT.unpack_from(tail, 1)[0], tail[6] if len(tail) == 7 else NORMAL
 
 
-def _any_piece(data: bytes, where: str) -> tuple[bytes, float, int]:
-    piece, score, kind = b"", 0.0, NORMAL
+def _parse_long_piece(data: bytes, where: str) -> tuple[bytes, float, int]:
+    piece, score, piece_type = b"", 0.0, NORMAL
     for number, wire, value in read_fields(data, where):
         if number == 1:
             piece = read_bytes(value, wire, where)
         elif number == 2 and isinstance(value, bytes) and len(value) == 4:
             (score,) = _FLOAT.unpack(value)
         elif number == 3:
-            kind = read_int(value, where)
-    return piece, score, kind
+            piece_type = read_int(value, where)
+    return piece, score, piece_type

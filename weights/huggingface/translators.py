@@ -1,7 +1,4 @@
-"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint.
-
-Architectures are found by config.json's model_type, a file for each family.
-"""
+"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,16 +10,16 @@ from fastattn.spec.quantized import Tensor, equal
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.architecture import found_in, refuse
+from fastattn.weights.huggingface.architectures.architecture import architecture_in, refuse
 from fastattn.weights.huggingface.architectures.translator import MOST_POSITIONS, SHARED, TranslatorArchitecture
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
-# model_type -> why there is none.
-REFUSED = {"nllb-moe": "a mixture of experts", "whisper": "its input is sound, not text"}
-# model_type -> a module and its TranslatorArchitecture; only the one that is needed is imported.
+# model_type that is not supported -> the reason.
+UNSUPPORTED = {"nllb-moe": "a mixture of experts", "whisper": "its input is sound, not text"}
+# model_type -> a module and the name of a TranslatorArchitecture in it; a module is imported when it is needed.
 TRANSLATORS = {
     "bart": "bart.BART",
     "m2m_100": "bart.M2M100",  # NLLB too
@@ -33,31 +30,31 @@ TRANSLATORS = {
     "t5": "t5.T5_TRANSLATOR",  # flan-T5 and MADLAD too
     "umt5": "t5.T5_TRANSLATOR",
 }
-# Ends of the names of tensors in old files that are no weights.
+# Ends of the names of tensors that are no weights, which old files have.
 BUFFERS = (
     ".version",
     ".embed_positions.weights",
     ".embed_positions._float_tensor",
-    ".EncDecAttention.relative_attention_bias.weight",  # which T5 never looked at
+    ".EncDecAttention.relative_attention_bias.weight",  # T5 never used it
 )
 
 
 def find_translator(config: JsonObject) -> TranslatorArchitecture:
-    """The architecture of a config.json; raises CheckpointError that lists the known ones."""
-    architecture: TranslatorArchitecture = found_in(TRANSLATORS, config)
+    """The architecture of a config.json; CheckpointError, which lists the known types, for an unknown model_type."""
+    architecture: TranslatorArchitecture = architecture_in(TRANSLATORS, config)
     return architecture
 
 
 def is_translator(config: JsonObject) -> bool:
-    """Whether the directory is an encoder-decoder's, not that of its encoder alone, which may have the same type."""
-    kind = config.string("model_type")
-    return kind in TRANSLATORS and (kind not in ENCODERS or find_translator(config).names_class(config))
+    """Whether the directory is an encoder-decoder's; that of its encoder alone may have the same model_type."""
+    model_type = config.string("model_type")
+    return model_type in TRANSLATORS and (model_type not in ENCODERS or find_translator(config).names_class(config))
 
 
 def read_translator(folder: Folder) -> Checkpoint:
     """Read a directory, its weights last: they may not be downloaded yet (``hub``).
 
-    Raises CheckpointError if it is malformed, incomplete or not supported.
+    Raises CheckpointError if the directory is malformed, incomplete or not supported.
     """
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
@@ -73,16 +70,16 @@ def read_translator(folder: Folder) -> Checkpoint:
     refuse(config, quantization_config={}, pruned_heads={})
     spec = architecture.spec(config)
     text = architecture.text(folder, config, decoding, spec)
-    settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
-    never, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
-    for number in never:
+    settings = read_settings(generation, text.target_vocabulary, generation is not config)
+    suppressed, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
+    for number in suppressed:
         if number >= rows:
             raise decoding.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
-    if architecture.never is None:
-        suppressed = (*settings.suppress_sequences, *((number,) for number in never))
-        settings, never = replace(settings, suppress_sequences=suppressed), []
+    if architecture.suppressed_ids is None:
+        sequences = (*settings.suppress_sequences, *((number,) for number in suppressed))
+        settings, suppressed = replace(settings, suppress_sequences=sequences), []
     else:
-        never += architecture.never(decoding, spec)
+        suppressed += architecture.suppressed_ids(decoding, spec)
     text = replace(text, decoding=settings)
     stored, where = read_weights(folder)
     if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
@@ -95,13 +92,13 @@ def read_translator(folder: Folder) -> Checkpoint:
     _tie(stored, architecture.tied(config))
     tensors: dict[str, Any] = canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT)
     _tie_equal_tables(tensors)
-    if never:
-        tensors["decoder.projection.bias"][never] = -np.inf
+    if suppressed:
+        tensors["decoder.projection.bias"][suppressed] = -np.inf
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
-    """Add, in place, the names of a tied tensor that the file lacks."""
+    """Add to ``stored``, in place, those names of a tied tensor that the file lacks."""
     shared = next((stored[name] for name in names if name in stored), None)
     for name in names:
         if name != SHARED and shared is not None:
@@ -112,9 +109,9 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
 
 def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
     """Make embeddings and output layer one array, in place, where a file stores equal values twice."""
-    first, *further = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    first, *other_names = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
     tables = [tensors[first]]
-    for name in further:
+    for name in other_names:
         table_VD = tensors[name]
         tensors[name] = next((table for table in tables if table is table_VD or equal(table, table_VD)), table_VD)
         tables.append(tensors[name])

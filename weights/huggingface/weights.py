@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face directory, from any of its formats."""
+"""The weights of a Hugging Face directory, in any of the formats for weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import stored_precision
 
+# transformers' name of an activation -> ours.
 ACTIVATIONS = {
     **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
@@ -25,14 +26,14 @@ ACTIVATIONS = {
 Parser = Callable[[memoryview, str], dict[str, StoredTensor]]
 # The first file that exists is read, as in transformers.
 FILES: dict[str, Parser] = {"model.safetensors": safetensors.parse, "pytorch_model.bin": pytorch.parse}
-INDEX = ".index.json"  # added to a name if the tensors are in several files
+INDEX = ".index.json"  # the end of an index's name, where the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
 VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")
 MISFIT = "tensors do not fit config.json"
 
 
 def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
-    """(tensors by name, the file's name in errors), of files whose names begin with ``prefix``."""
+    """(tensors by name, the file's name in errors) of the files whose names begin with ``prefix``."""
     for name, parse in FILES.items():
         if folder.contains(prefix + name):
             where = folder.where(prefix + name)
@@ -47,27 +48,27 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
     raise CheckpointError(f"{missing}; rename {variant} if it is the model" if variant else missing)
 
 
-def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **parts: Any) -> Checkpoint:
-    """The checkpoint of a directory; ``parts``: further fields."""
+def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **fields: Any) -> Checkpoint:
+    """The checkpoint of a directory; ``fields``: further fields."""
     return Checkpoint(
         precision=stored_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},
-        files=tuple(folder.used),
-        **parts,
+        files=tuple(folder.files_read),
+        **fields,
     )
 
 
 def _read_shards(folder: Folder, prefix: str, name: str, parse: Parser) -> dict[str, StoredTensor]:
-    """The tensors of the files that an index lists, all in its folder."""
+    """The tensors of the files that an index lists, which are all in the index's folder."""
     index = read_object(folder, prefix + name + INDEX)
-    ending = "." + name.rpartition(".")[2]
+    suffix = "." + name.rpartition(".")[2]
     files: dict[str, dict[str, StoredTensor]] = {}
     tensors = {}
     for tensor, shard in index.nested("weight_map").values.items():
-        if not isinstance(shard, str) or not shard.endswith(ending) or any(c in shard for c in "/\\:"):
+        if not isinstance(shard, str) or not shard.endswith(suffix) or any(c in shard for c in "/\\:"):
             raise CheckpointError(
-                f"{index.where}: {shorten(tensor)} should be in a {ending} file here, is in {shorten(shard)}"
+                f"{index.where}: {shorten(tensor)} should be in a {suffix} file here, is in {shorten(shard)}"
             )
         if shard not in files:
             files[shard] = parse(folder.read(prefix + shard), folder.where(prefix + shard))

@@ -1,7 +1,7 @@
-"""Marian folders, those of Firefox Translations, Bergamot and OPUS-MT among them -> a Checkpoint.
+"""Marian folders, such as those of Firefox Translations, Bergamot and OPUS-MT -> a Checkpoint.
 
-A model in .npz or .bin (float32, float16 or int8 for intgemm), vocabularies in .spm or .yml, the decoder configuration
-that names these files, perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
+A folder has a model in .npz or .bin (float32, float16 or int8 for intgemm), vocabularies in .spm or .yml, the decoder
+configuration that names these files, perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
 """
 
 import re
@@ -37,7 +37,7 @@ from fastattn.weights.tensor_mapping import (
 )
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
-OTHERS = ("config.json", "model.bin")  # files of other formats, whose folders may hold an .npz of anything
+OTHER_FORMATS = ("config.json", "model.bin")  # files of other formats, whose folders may have any .npz
 
 
 def recognize(path: Path) -> bool:
@@ -47,7 +47,7 @@ def recognize(path: Path) -> bool:
     models = find_models(folder)
     if any(name.endswith(".bin") for name in models):
         return True
-    return bool(models or find_configurations(folder)) and not any(map(folder.contains, OTHERS))
+    return bool(models or find_configurations(folder)) and not any(map(folder.contains, OTHER_FORMATS))
 
 
 def find_files(folder: Directory) -> list[str]:
@@ -78,7 +78,7 @@ def read(folder: Directory) -> Checkpoint:
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
     precision = main_precision((item.stored.dtype.name, item.stored.size) for item in weights)
     details |= configuration.details
-    return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
+    return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.files_read), shortlist)
 
 
 def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
@@ -91,14 +91,14 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
 
 
 END, UNKNOWN = "</s>", "<unk>"
-OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}  # Nematus's names of the first two ids
-SENTENCEPIECE_FILES = ("source.spm", "target.spm")  # sentencepiece models that OPUS-MT stores next to a vocab.yml
-INFORMATION = "model_info.json"  # Bergamot's
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}  # id -> (Nematus's name of the token, its name here)
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")  # sentencepiece models that OPUS-MT has next to a vocab.yml
+INFORMATION = "model_info.json"  # of Bergamot's folders
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
-    """The text, with vocabularies as long as the embedding tables, shared where one file serves both sides."""
+    """The text, with vocabularies as long as the embedding tables; one vocabulary where both sides have one file."""
     names, rows = configuration.vocabularies, [stack.vocabulary for stack in spec.stacks.values()]
     source, source_model = _read_vocabulary(folder, names[0], rows[0])
     target, target_model = source, source_model
@@ -128,7 +128,7 @@ def translation_text(folder: Folder, configuration: Configuration, spec: ModelSp
 
 
 def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, ...], bytes | None]:
-    """(``rows`` tokens, the .spm file's bytes or None). An id without a token has ""."""
+    """(``rows`` tokens, "" for an id without a token; the bytes of an .spm file, else None)."""
     where = folder.where(name)
     if name.endswith(".fsv"):
         raise CheckpointError(f"{where}: factored vocabularies are not supported")
@@ -143,7 +143,7 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
             raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
     elif name.endswith((".yml", ".yaml", ".json")):
         by_id = parse_vocabulary(bytes(folder.read(name)), where)
-        # Marian ignores the rest of a larger file.
+        # As in Marian, ids of a larger file beyond the rows do not count.
         tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
         for index, (old, new) in OLD_NAMES.items():
             if index < len(tokens) and tokens[index] in ("", old):
@@ -157,7 +157,7 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
 
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
-    """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
+    """The codes of both languages, from INFORMATION ("en-pt-tiny") or the model's name; "" where these have none."""
     texts = [configuration.model]
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
@@ -171,30 +171,32 @@ def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
 
 
 ALPHA = "_QuantMultA"  # the scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME
-# Those of a projection tied to the embedding table, which has no name once it is transposed.
+# Names of that scale for a projection tied to the embedding table: a transposed table has no name.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
 
 def read_tensors(
     architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
-    """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
+    """The canonical tensors, tied tensors as one object; CheckpointError for arrays missing, left over or misshapen.
 
-    alphas  whether scales of inputs are used; None: if the file has them
+    alphas  whether scales of inputs are used; None: if the file has such scales
     """
     layers = architecture.model.stacks["encoder"].layers
     numbers = {"encoder": range(1, layers + 1), "decoder": architecture.tied_layers}
-    parts = map_tensors(_table(architecture, items), architecture.model, numbers)
+    mapping = map_tensors(_table(architecture, items), architecture.model, numbers)
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
-    check_sources(parts, weights, where, "arrays do not fit the model's options")
-    tensors = make_tensors(parts, weights)
-    return tensors if alphas is False else _with_input_scales(parts, tensors, architecture, items, bool(alphas), where)
+    check_sources(mapping, weights, where, "arrays do not fit the model's options")
+    tensors = make_tensors(mapping, weights)
+    return (
+        tensors if alphas is False else _with_input_scales(mapping, tensors, architecture, items, bool(alphas), where)
+    )
 
 
 def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
-    """The table with Marian's names; a norm's name depends on its kind and on whether it comes before its block."""
+    """The table with Marian's names; a norm's name depends on its kind, and on whether norms come before blocks."""
     spec, decoder = architecture.model.stacks.values()
-    kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
+    tag, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
     linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
     norm = partial(sources, ends=("scale", "bias"), flat=True)
     tables = ("Wemb", "Wemb") if architecture.tied_source else ("encoder_Wemb", "decoder_Wemb")
@@ -202,27 +204,27 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
         "encoder.embedding.weight": sources(tables[0]),
         "decoder.embedding.weight": sources(tables[1]),
         "STACK.positions": sources("Wpos"),
-        "STACK.embedding_norm.*": norm(f"STACK_emb_{kind}_*_pre"),
-        "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{kind}_*{suffix}"),
+        "STACK.embedding_norm.*": norm(f"STACK_emb_{tag}_*_pre"),
+        "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{tag}_*{suffix}"),
         "STACK.layers.#.self_attention.qkv.*": linear("STACK_l#_self_*q", "STACK_l#_self_*k", "STACK_l#_self_*v"),
         "STACK.layers.#.self_attention.output.*": linear("STACK_l#_self_*o"),
-        # The norm before the unit and the one after it are named differently.
-        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{kind}_*{suffix}"),
+        # A norm before the unit has another name than a norm behind.
+        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{tag}_*{suffix}"),
         "decoder.layers.#.ssru.input.weight": linear("decoder_l#_rnn_W", "decoder_l#_rnn_Wf"),
         "decoder.layers.#.ssru.input.bias": linear(None, "decoder_l#_rnn_bf"),
-        "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{kind}_*{suffix}"),
+        "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{tag}_*{suffix}"),
         "decoder.layers.#.average_attention.inner.*": linear("decoder_l#_aan_*1"),
         "decoder.layers.#.average_attention.outer.*": linear("decoder_l#_aan_*2"),
         "decoder.layers.#.average_attention.input_gate.*": linear("decoder_l#_aan_*i"),
         "decoder.layers.#.average_attention.forget_gate.*": linear("decoder_l#_aan_*f"),
-        "decoder.layers.#.cross_attention.norm.*": norm(f"decoder_l#_context_Wo_{kind}_*{suffix}"),
+        "decoder.layers.#.cross_attention.norm.*": norm(f"decoder_l#_context_Wo_{tag}_*{suffix}"),
         "decoder.layers.#.cross_attention.query.*": linear("decoder_l#_context_*q"),
         "decoder.layers.#.cross_attention.key_value.*": linear("decoder_l#_context_*k", "decoder_l#_context_*v"),
         "decoder.layers.#.cross_attention.output.*": linear("decoder_l#_context_*o"),
-        "STACK.layers.#.feed_forward.norm.*": norm(f"STACK_l#_ffn_ffn_{kind}_*{suffix}"),
+        "STACK.layers.#.feed_forward.norm.*": norm(f"STACK_l#_ffn_ffn_{tag}_*{suffix}"),
         "STACK.layers.#.feed_forward.inner.*": linear("STACK_l#_ffn_*1"),
         "STACK.layers.#.feed_forward.outer.*": linear("STACK_l#_ffn_*2"),
-        "STACK.final_norm.*": norm(f"STACK_top_{kind}_*"),
+        "STACK.final_norm.*": norm(f"STACK_top_{tag}_*"),
         "decoder.projection.weight": sources("decoder_ff_logit_out_Wt"),
         "decoder.projection.bias": linear("decoder_ff_logit_out_b"),
     }
@@ -230,36 +232,36 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
         table["decoder.projection.weight"] = table["decoder.embedding.weight"]
     elif "decoder_ff_logit_out_W" in items:
         table["decoder.projection.weight"] = linear("decoder_ff_logit_out_W")
-    if not architecture.projected:
-        table |= _left_out("STACK.layers.#.self_attention.output")
-        table |= _left_out("decoder.layers.#.cross_attention.output")
+    if not architecture.has_projection:
+        table |= _identity_layer("STACK.layers.#.self_attention.output")
+        table |= _identity_layer("decoder.layers.#.cross_attention.output")
     if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
-        table |= _left_out("decoder.layers.#.average_attention.outer")  # not needed to restore the width
+        table |= _identity_layer("decoder.layers.#.average_attention.outer")  # the width needs no restoring
     return table
 
 
-def _left_out(name: str) -> dict[str, TensorSources]:
-    """A linear layer that Marian leaves out, as the identity."""
-    return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
+def _identity_layer(name: str) -> dict[str, TensorSources]:
+    """The identity, for a linear layer that the model does not have."""
+    return {f"{name}.weight": sources(default=identity), f"{name}.bias": sources(None)}
 
 
 def _with_input_scales(
-    parts: Mapping[str, TensorSources],
+    mapping: Mapping[str, TensorSources],
     tensors: Mapping[str, Tensor],
     architecture: MarianArchitecture,
     items: Mapping[str, Item],
-    needed: bool,
+    required: bool,
     where: str,
 ) -> dict[str, Tensor]:
-    """The tensors, int8 matrices with input scales; an embedding table has one only if it is also the projection."""
+    """The tensors, int8 matrices with input scales; an embedding table gets one only if it is also the projection."""
     problems: list[str] = []
     tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
     scaled: dict[int, Tensor] = {}
     for name, tensor in tensors.items():
         is_table = name.endswith("embedding.weight") and tensor is not tied
         if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
-            scale_names = [(f"{stored_name}{ALPHA}",) for stored_name in parts[name].names]
-            scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, needed, problems)
+            scale_names = [(f"{stored_name}{ALPHA}",) for stored_name in mapping[name].names]
+            scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, required, problems)
             scaled[id(tensor)] = replace(tensor, input_scale=scale)
     if problems:
         raise CheckpointError(f"{where}: {'; '.join(first_of(problems, 'of the kind'))}")
@@ -267,17 +269,17 @@ def _with_input_scales(
 
 
 def _input_scale(
-    name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
+    name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], required: bool, problems: list[str]
 ) -> float | None:
-    """The input scale, equal for all joined weights; ``name_lists`` has the possible names of each weight's scale."""
-    alphas, lost = [], []
+    """The input scale, which all joined weights have; ``name_lists`` has the possible names of each weight's scale."""
+    alphas, missing = [], []
     for names in name_lists:
-        # browsermt also stores a table's scale quantized, under another name.
+        # browsermt also stores the scale of a table as an int8 array, under another name.
         present = [name for name in names if name in items and items[name].multiplier is None]
         alphas += present[:1]
-        lost += [] if present else [" or ".join(names)]
-    if lost:
-        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or alphas]
+        missing += [] if present else [" or ".join(names)]
+    if missing:
+        problems += [f"missing {name}, a scale of inputs" for name in missing if required or alphas]
         return None
     scales = np.concatenate([items[name].vector for name in alphas])
     if len(scales) != len(alphas) or (scales != scales[0]).any():

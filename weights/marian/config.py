@@ -1,7 +1,7 @@
 """The decoder configuration of a Marian folder: which files are the model, and how to decode.
 
-config*.yml of Bergamot and Firefox, decoder.yml of OPUS-MT, model.npz.decoder.yml of Marian; without one, the files'
-names must be unambiguous.
+It is a config*.yml in folders of Bergamot and Firefox, decoder.yml in OPUS-MT's, model.npz.decoder.yml in Marian's.
+Without a configuration, the files' names must be unambiguous.
 """
 
 import re
@@ -20,12 +20,13 @@ from fastattn.weights.marian.yml import Value, parse_options
 CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
 MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
 VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
-# gemm-precision -> "alpha" if inputs are scaled by numbers in the model's file.
+# Value of gemm-precision -> "alpha" if inputs are scaled by numbers in the model's file.
 GEMM_PRECISIONS = {
     "float32": "", "int16": "", "int8": "", "int8shift": "", "int8shiftAll": "",
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
 }  # fmt: skip
-HARMLESS: dict[str, tuple[Value, ...]] = {
+# Option -> the values without effect.
+HARMLESS_VALUES: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("ignore-model-config", "interpolate-env-vars"), ("false",)),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
     "input-reorder": ([],),
@@ -34,14 +35,14 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     "force-decode": ("false",),
     "encryption-key-path": ("",),
 }
-# Options of the search -> the fields of DecodingSettings.
+# Option of the search -> the field of DecodingSettings.
 SETTINGS = {
     "beam-size": "beam_size",
     "normalize": "length_penalty",
     "word-penalty": "word_penalty",
     "max-length-factor": "max_length_factor",
 }
-# Options for batches, devices and output: left to the caller here, or without effect.
+# Options for batches, devices and output, which callers decide here, or which have no effect.
 IGNORED = frozenset(
     "max-length max-length-crop max-length-break "
     "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
@@ -54,24 +55,24 @@ IGNORED = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """Names of files in the folder."""
+    """The files of a model by their names in the folder, and how to decode."""
 
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
-    alphas: bool | None = None  # whether the model's scales of inputs are used; None: if the file has them
+    alphas: bool | None = None  # whether the model's scales of inputs are used; None: if the file has such scales
     unknowns: bool = False  # whether <unk> may be produced
     decoding: DecodingSettings = DecodingSettings()  # settings of the search
     details: dict[str, str] = field(default_factory=dict)
 
 
 def find_models(folder: Directory) -> list[str]:
-    """The names of a folder's Marian models; a .bin is recognized by its first bytes, once it is downloaded."""
+    """The names of a folder's Marian models; a .bin that is downloaded is recognized by its first bytes."""
     return [name for name in folder.names() if _is_model(folder, name)]
 
 
 def _is_model(folder: Directory, name: str) -> bool:
-    if not name.endswith(".bin") or name in folder.awaited:
+    if not name.endswith(".bin") or name in folder.pending_files:
         return MODEL.fullmatch(name) is not None
     with (folder.path / name).open("rb") as stream:
         return is_model(stream.read(8))
@@ -82,25 +83,25 @@ def find_configurations(folder: Directory) -> list[str]:
 
 
 def read_configuration(folder: Directory) -> Configuration:
-    """The folder's configuration; raises CheckpointError with all that is invalid, unknown or not supported in it."""
+    """The folder's configuration; CheckpointError lists all options that are invalid, unknown or not supported."""
     names = find_configurations(folder)
     if len(names) > 1:
         names = [name for name in names if name in ("config.yml", "decoder.yml")] or names
     if len(names) > 1:
         raise CheckpointError(f"{folder.where('')}: several configurations, {', '.join(map(ascii, names))}; keep one")
-    return _read(folder, names[0]) if names else _guess(folder)
+    return _read_file(folder, names[0]) if names else _guess_configuration(folder)
 
 
-def _guess(folder: Directory) -> Configuration:
+def _guess_configuration(folder: Directory) -> Configuration:
     models = find_models(folder)
     if len(models) != 1:
         files = f"found {', '.join(map(ascii, models))}" if models else "found none"
         raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {files}")
-    if folder.contains(models[0] + ".yml"):  # the options of the training
+    if folder.contains(models[0] + ".yml"):  # the options of training
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
         if isinstance(vocabularies, list) and vocabularies:
-            paths = [_path_inside(folder, name, False) for name in vocabularies]
+            paths = [_name_inside(folder, name, False) for name in vocabularies]
             return Configuration(models[0], (paths[0], paths[-1]))
     matches = [match for match in map(VOCABULARY.fullmatch, folder.names()) if match]
     sides = {match[1]: match[0] for match in matches}
@@ -115,10 +116,10 @@ def _guess(folder: Directory) -> Configuration:
     )
 
 
-def _read(folder: Folder, name: str) -> Configuration:
+def _read_file(folder: Folder, name: str) -> Configuration:
     where = folder.where(name)
     values = parse_options(bytes(folder.read(name)), where)
-    options = Options(values, HARMLESS)
+    options = Options(values, HARMLESS_VALUES)
     relative = options.flag("relative-paths")
     models = options.texts("models") or options.texts("model")
     vocabularies = options.texts("vocabs")
@@ -126,20 +127,20 @@ def _read(folder: Folder, name: str) -> Configuration:
         options.problems.append(f"models should be one, are {len(models)}")
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
-    parts = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
-    if parts and parts[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
-        options.problems.append(f"shortlist {shorten(parts)}; the numbers behind the file should be 100 100 0")
-    shortlist = parts[0] if parts and parts[0] != "false" else ""
+    words = options.texts("shortlist")  # the file; then perhaps a text file's defaults (100 100 0) or a flag
+    if words and words[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(words)}; the numbers behind the file should be 100 100 0")
+    shortlist = words[0] if words and words[0] != "false" else ""
     alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
     decoding = _decoding(options)
-    problems = options.problems + options.unknown(IGNORED)
+    problems = options.problems + options.find_unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
-    paths = [_path_inside(folder, vocabulary, relative) for vocabulary in vocabularies]
+    paths = [_name_inside(folder, vocabulary, relative) for vocabulary in vocabularies]
     return Configuration(
-        model=_path_inside(folder, models[0], relative),
+        model=_name_inside(folder, models[0], relative),
         vocabularies=(paths[0], paths[-1]),
-        shortlist=_path_inside(folder, shortlist, relative) if shortlist else None,
+        shortlist=_name_inside(folder, shortlist, relative) if shortlist else None,
         alphas=alphas,
         unknowns=unknowns,
         decoding=decoding,
@@ -147,7 +148,7 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """The settings in the file; Marian's own defaults (12 beams, no normalization) are not applied."""
+    """The settings of the search that the file has; Marian's defaults (12 beams, no normalization) are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
     for name, setting in SETTINGS.items():
@@ -165,15 +166,15 @@ def _decoding(options: Options) -> DecodingSettings:
 
 
 def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
-    precision = options.one_of("gemm-precision", GEMM_PRECISIONS, "float32")
+    precision = options.choice("gemm-precision", GEMM_PRECISIONS, "float32")
     flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is also an option by itself
     if "gemm-precision" not in values and not flags:
         return None
     return bool(precision or any(GEMM_PRECISIONS[name] for name in flags))
 
 
-def _path_inside(folder: Folder, path: str, relative: bool) -> str:
-    """The name in the folder of the file at a path; unless ``relative``, the path's last part."""
+def _name_inside(folder: Folder, path: str, relative: bool) -> str:
+    """The name in the folder of the file at a path: all of the path if it is ``relative``, else its last part."""
     parts = path.replace("\\", "/").split("/")
     parts = [part for part in (parts if relative else parts[-1:]) if part != "."]
     name = "/".join(parts)

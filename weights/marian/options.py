@@ -1,6 +1,6 @@
 """A Marian model's options (``special:model.yml``) as a ModelSpec.
 
-Every option is followed, known to have no effect on a translation, or refused by name, all in one error.
+Every option is followed, has no effect on a translation, or is refused by name, all in one error.
 (marian-dev, src/models/transformer.h, src/models/encoder_decoder.cpp.)
 """
 
@@ -28,8 +28,8 @@ from fastattn.weights.marian.yml import Value
 
 # Marian's gelu is x sigmoid(1.702 x).
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid", "sigmoid": "sigmoid"}
-# transformer-preprocess and -postprocess without dropout -> (whether norms come first, their kind).
-BLOCKS = {
+# (transformer-preprocess, transformer-postprocess), without dropout -> (whether norms come before blocks, their kind).
+BLOCK_NORMS = {
     ("", "an"): (False, "layer"),
     ("n", "a"): (True, "layer"),
     ("", "ar"): (False, "rms"),
@@ -38,8 +38,8 @@ BLOCKS = {
 NORMS = {"n": "layer", "r": "rms"}
 RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
-# Option -> the values without effect; with another value the model is not the one computed here.
-HARMLESS: dict[str, tuple[Value, ...]] = {
+# Option -> the values without effect; another value makes a model that is not supported.
+HARMLESS_VALUES: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),
     "lemma-dependency": ("",),
@@ -51,7 +51,7 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("transformer-alibi-shift", "transformer-alibi-trainable"), ("false",)),
     **dict.fromkeys(("transformer-no-bias", "transformer-no-affine"), ("false",)),
 }
-# Options of recurrent models, of other kinds of model, of training, and Marian's version.
+# Options of recurrent and other models and of training, and Marian's version.
 IGNORED = frozenset(
     "version skip dim-rnn enc-type enc-cell enc-cell-depth dec-cell-base-depth dec-cell-high-depth separator-symbol "
     "bert-train-type-embeddings bert-type-vocab-size ulr-dim-emb ulr-trainable-transformation factors-combine "
@@ -62,26 +62,26 @@ TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 
 
 class Options:
-    """Options read by type; invalid, unknown and unsupported ones are collected in ``problems``."""
+    """Options read by type; ``problems`` collects those that are invalid or not supported."""
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
         self._names: set[str] = set(harmless)
         self.problems: list[str] = []
-        for name, known in harmless.items():
+        for name, choices in harmless.items():
             value = values.get(name)
-            if value is not None and value not in known and not (isinstance(value, str) and value.lower() in known):
+            if value is not None and value not in choices and not (isinstance(value, str) and value.lower() in choices):
                 self.problems.append(f"{name} {shorten(value)}")
 
     def text(self, name: str, default: str) -> str:
-        value = self._ask(name)
+        value = self._value(name)
         if isinstance(value, list):
             self.problems.append(f"{name} should be one value, is {shorten(value)}")
             return default
         return default if value is None else value
 
     def texts(self, name: str) -> list[str]:
-        value = self._ask(name)
+        value = self._value(name)
         return value if isinstance(value, list) else [] if value is None else [value]
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -90,57 +90,57 @@ class Options:
             self.problems.append(f"{name} should be true or false, is {shorten(value)}")
         return value in TRUE
 
-    def count(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def count(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         value = self.text(name, "" if default is None else str(default))
-        if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < least:
+        if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < minimum:
             self.problems.append(
-                f"{name} should be a whole number of at least {least}, is {shorten(value) if value else 'missing'}"
+                f"{name} should be a whole number of at least {minimum}, is {shorten(value) if value else 'missing'}"
             )
-            return max(least, default or 1)
+            return max(minimum, default or 1)
         return int(value)
 
     def number(self, name: str) -> float | None:
-        """A finite number; None if the option is absent or not such a number."""
-        value = self._ask(name)
+        """A finite number; None if the option is absent or has no finite number."""
+        value = self._value(name)
         return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
 
-    def one_of(self, name: str, choices: Mapping[str, str], default: str) -> str:
+    def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
         value = self.text(name, default)
         if value not in choices:
             self.problems.append(f"{name} {shorten(value)} (known: {', '.join(choices)})")
             return choices[default]
         return choices[value]
 
-    def unknown(self, ignored: frozenset[str]) -> list[str]:
+    def find_unknown(self, ignored: frozenset[str]) -> list[str]:
         names = self._names | ignored
         return [f"option {name} is not known" for name in self.values if name not in names]
 
-    def _ask(self, name: str) -> Value:
+    def _value(self, name: str) -> Value:
         self._names.add(name)
         return self.values.get(name)
 
 
 @dataclass(frozen=True)
 class MarianArchitecture:
-    """A model's spec, and properties that determine the names in its file."""
+    """A model's spec, and what else determines the names in its file."""
 
     model: ModelSpec
-    tied_source: bool  # one table of embeddings for both sides
+    tied_source: bool  # both sides have one table of embeddings
     tied_output: bool  # the projection is the decoder's table of embeddings
-    projected: bool  # attention ends with a linear layer
+    has_projection: bool  # attention ends with a linear layer
     tied_layers: tuple[int, ...]  # the number, from 1, in the names of each decoder layer's tensors
 
 
 def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> MarianArchitecture:
-    """The architecture of the options; raises CheckpointError with all that is not supported."""
-    options = Options(values, HARMLESS)
-    kind = options.text("type", "")
-    if kind != "transformer":
-        raise CheckpointError(f"{where}: type {shorten(kind)} is not supported; supported: transformer")
+    """The architecture of the options; CheckpointError lists all that is not supported."""
+    options = Options(values, HARMLESS_VALUES)
+    model_type = options.text("type", "")
+    if model_type != "transformer":
+        raise CheckpointError(f"{where}: type {shorten(model_type)} is not supported; supported: transformer")
     tied_all = options.flag("tied-embeddings-all")
     tied_source = options.flag("tied-embeddings-src") or tied_all
     tied_output = options.flag("tied-embeddings") or tied_all
-    common = _common(options, values)
+    common = _common_fields(options, values)
     activation = common.pop("activation")
     encoder_layers, decoder_layers = options.count("enc-depth"), options.count("dec-depth")
     for name, layers in (("enc-depth", encoder_layers), ("dec-depth", decoder_layers)):
@@ -148,8 +148,8 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
             options.problems.append(f"{name} is {layers}, but there are {len(items)} arrays")
     tied_layers = _tied_layers(options, decoder_layers)
     inner, depth = options.count("transformer-dim-ffn", 2048), options.count("transformer-ffn-depth", 2)
-    decoder_inner = options.count("transformer-decoder-dim-ffn", 0, least=0) or inner
-    decoder_depth = options.count("transformer-decoder-ffn-depth", 0, least=0) or depth
+    decoder_inner = options.count("transformer-decoder-dim-ffn", 0, minimum=0) or inner
+    decoder_depth = options.count("transformer-decoder-ffn-depth", 0, minimum=0) or depth
     if (depth, decoder_depth) != (2, 2):
         options.problems.append(f"feed-forward layers of other depths than 2 ({depth}, in the decoder {decoder_depth})")
     rows = options.texts("dim-vocabs")
@@ -157,38 +157,38 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     decoder = _rows(options, items, "Wemb" if tied_source else "decoder_Wemb", rows[1:])
     recurrence, alignment = _recurrence(options), _alignment(options, decoder_layers)
     projection_bias = not options.flag("output-omit-bias")
-    projected = not options.flag("transformer-no-projection")
+    has_projection = not options.flag("transformer-no-projection")
     if common["positions"].kind == "table":
         common["positions"] = PositionSpec("table", limit=items["Wpos"].shape[0] if "Wpos" in items else 1)
-    problems = options.problems + options.unknown(IGNORED)
+    problems = options.problems + options.find_unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
     common |= {"feed_forward": FeedForwardSpec(inner, activation)}
-    of_decoder = {"feed_forward": FeedForwardSpec(decoder_inner, activation), "cross_attention": True}
-    of_decoder |= {"recurrence": recurrence, "alignment": alignment, "projection_bias": projection_bias}
+    own_fields = {"feed_forward": FeedForwardSpec(decoder_inner, activation), "cross_attention": True}
+    own_fields |= {"recurrence": recurrence, "alignment": alignment, "projection_bias": projection_bias}
     try:
         model = ModelSpec(
             "encoder-decoder",
             StackSpec(layers=encoder_layers, vocabulary=encoder, **common),
-            StackSpec(layers=decoder_layers, vocabulary=decoder, start_from_zero_embedding=True, **common | of_decoder),
+            StackSpec(layers=decoder_layers, vocabulary=decoder, start_from_zero_embedding=True, **common | own_fields),
         )
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from None
-    return MarianArchitecture(model, tied_source, tied_output, projected, tied_layers)
+    return MarianArchitecture(model, tied_source, tied_output, has_projection, tied_layers)
 
 
-def _common(options: Options, values: Mapping[str, Value]) -> dict:
+def _common_fields(options: Options, values: Mapping[str, Value]) -> dict:
     """The fields of a StackSpec that both stacks share, and the feed-forward's activation."""
     width, heads = options.count("dim-emb", 512), options.count("transformer-heads", 8)
     if width % heads:
         options.problems.append(f"dim-emb {width} is not a multiple of transformer-heads {heads}")
     before, after = options.text("transformer-preprocess", ""), options.text("transformer-postprocess", "dan")
     block = (before.replace("d", ""), after.replace("d", ""))
-    if block not in BLOCKS:
+    if block not in BLOCK_NORMS:
         options.problems.append(
             f"transformer-preprocess {shorten(before)} with transformer-postprocess {shorten(after)}"
         )
-    pre_norm, norm = BLOCKS.get(block, (False, "layer"))
+    pre_norm, norm = BLOCK_NORMS.get(block, (False, "layer"))
     version = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\b", str(values.get("version")))
     if pre_norm and version and (int(version[1]), int(version[2])) < (1, 11):
         options.problems.append("norms before each block as Marian before 1.11 had them, not of keys and values")
@@ -205,7 +205,7 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
     return {
         "width": width,
         "attention": AttentionSpec(heads, key_heads=heads, head_width=max(1, width // heads)),
-        "activation": options.one_of("transformer-ffn-activation", ACTIVATIONS, "swish"),
+        "activation": options.choice("transformer-ffn-activation", ACTIVATIONS, "swish"),
         "norms": NormSpec(norm, EPSILON, before=pre_norm, final=bool(ends["top"]), embedding=bool(ends["emb"])),
         # Embeddings are scaled only if sinusoids are added to them.
         "embedding_scale": float(np.float32(math.sqrt(width))) if positions == "sinusoid" else 1.0,
@@ -232,14 +232,14 @@ def _rows(options: Options, items: Mapping[str, Item], name: str, sizes: list[st
 
 
 def _recurrence(options: Options) -> RecurrenceSpec | None:
-    kind = options.one_of("transformer-decoder-autoreg", RECURRENCES, "self-attention")
-    cell, normalized = options.text("dec-cell", "gru"), options.flag("layer-normalization")
-    projected = options.flag("transformer-rnn-projection")
+    kind = options.choice("transformer-decoder-autoreg", RECURRENCES, "self-attention")
+    cell, has_norms = options.text("dec-cell", "gru"), options.flag("layer-normalization")
+    has_projection = options.flag("transformer-rnn-projection")
     if kind == "ssru":
         if cell != "ssru":
             options.problems.append(f"dec-cell {shorten(cell)} (known: ssru)")
-        options.problems += ["layer-normalization in a recurrent decoder"] * normalized
-        options.problems += ["transformer-rnn-projection"] * projected
+        options.problems += ["layer-normalization in a recurrent decoder"] * has_norms
+        options.problems += ["transformer-rnn-projection"] * has_projection
     inner, depth = options.count("transformer-dim-aan", 2048), options.count("transformer-aan-depth", 2)
     activation = options.text("transformer-aan-activation", "swish")
     gates = not options.flag("transformer-aan-nogate")

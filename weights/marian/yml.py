@@ -1,13 +1,13 @@
 """The part of YAML that Marian writes: maps of scalars and lists, and vocabularies of one token a line.
 
-Values stay text, as spelled; the caller interprets them.
+Values stay text as it is spelled, which the caller interprets.
 """
 
 import re
 from collections.abc import Iterator
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import decoded, is_text, parse_json, shorten
+from fastattn.weights.containers.json_file import decode, is_text, parse_json, shorten
 
 Value = str | list[str] | None
 
@@ -16,26 +16,26 @@ ITEM = re.compile(r"[ \t]*-(?:[ \t]+(.*))?")
 COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
 QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
 QUOTED_VALUE = re.compile(rf"({QUOTED})(?:[ \t]+#.*)?")
-FOREIGN = tuple("&*!|>%@`{}[]\"',")  # no plain value begins with these: anchors, tags, blocks and so on
+RESERVED = tuple("&*!|>%@`{}[]\"',")  # begin no plain value, but anchors, tags, blocks and so on
 FLOW_LIST = re.compile(r"\[(.*)\](?:[ \t]+#.*)?")
-# An unclosed quote is also one part: trying each in vain would take the square of the line's length.
+# A part may be a quote without an end: to try each quote in vain would take the square of the line's length.
 FLOW_PART = re.compile(r'"(?:[^"\\]|\\.)*"?|\'(?:[^\']|\'\')*\'?|,|[^,"\']+')
 FLOW_ITEM = re.compile(rf"{QUOTED}|[^,&*!|>%@`{{}}\[\]\"'][^{{}}\[\]\"']*")
 LONGEST_LINE = 1 << 16  # bytes
 NULLS = ("", "~", "null", "Null", "NULL")
 
 ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
-ESCAPED = {
+ESCAPES = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b", " ": " ",
     '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
 
 
 def parse_options(data: bytes, where: str) -> dict[str, Value]:
-    """A map from names to scalars and lists of scalars; raises CheckpointError, with the line, for anything else."""
+    """A map from names to scalars and lists of scalars; CheckpointError, which names the line, for anything else."""
     options: dict[str, Value] = {}
-    items: list[str] | None = None  # the list of the previous key, if it may have one
-    for location, line in _lines(data, where):
+    items: list[str] | None = None  # the list of the last key, if the key may have one
+    for location, line in _read_lines(data, where):
         if line.lstrip().startswith("#"):
             continue
         key, item = KEY.fullmatch(line), ITEM.fullmatch(line)
@@ -43,10 +43,10 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
             name, value = key.groups()
             if name in options:
                 raise CheckpointError(f"{location}: {name} is given twice")
-            options[name] = _value(value or "", location)
+            options[name] = _parse_value(value or "", location)
             items = [] if options[name] is None and not (value or "").startswith(NULLS[1:]) else None
         elif item is not None and items is not None:
-            items.append(_scalar(item[1] or "", location) or "")
+            items.append(_parse_scalar(item[1] or "", location) or "")
             options[name] = items
         else:
             raise CheckpointError(f"{location}: should be 'name: value' or '- value', is {shorten(line.strip())}")
@@ -54,12 +54,12 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
 
 
 def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
-    """{id: token} of a vocab.yml, which may be JSON; raises CheckpointError for a line that is not an entry."""
+    """{id: token} of a vocab.yml, which may be JSON; CheckpointError for a line that is no entry."""
     if data[:1] == b"{":
         return _json_vocabulary(data, where)
     tokens: dict[int, str] = {}
-    key = ""  # the key of an entry on two lines
-    for location, line in _lines(data, where):
+    key = ""  # the first line, without "? ", of an entry on two lines
+    for location, line in _read_lines(data, where):
         if not key and line.startswith("? "):
             key = line[2:]
             continue
@@ -70,7 +70,7 @@ def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
         key, index = "", int(number)
         if index in tokens:
             raise CheckpointError(f"{location}: id {index} is given twice")
-        tokens[index] = _unquoted(token.rstrip(" \t"), location)
+        tokens[index] = _unquote(token.rstrip(" \t"), location)
     return tokens
 
 
@@ -84,27 +84,27 @@ def _json_vocabulary(data: bytes, where: str) -> dict[int, str]:
     return tokens
 
 
-def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
-    """(its name in errors, its text) of each line that is neither empty nor a document marker."""
+def _read_lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
+    """(the line's name in errors, its text) of each line that is neither empty nor a document marker."""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         location = f"{where}: line {number}"
         if len(raw) > LONGEST_LINE:
             raise CheckpointError(f"{location}: has {len(raw)} bytes, more than {LONGEST_LINE}")
-        line = decoded(raw.removesuffix(b"\r"), location)
+        line = decode(raw.removesuffix(b"\r"), location)
         if line.strip() and line.rstrip() not in ("---", "..."):
             yield location, line
 
 
-def _value(text: str, location: str) -> Value:
+def _parse_value(text: str, location: str) -> Value:
     flow = FLOW_LIST.fullmatch(text.strip())
     if flow is None:
-        return _scalar(text, location)
+        return _parse_scalar(text, location)
     items: list[str] = []
     item: str | None = None
     for part in FLOW_PART.findall(flow[1] + ("," if flow[1].strip() else "")):
         part = part.strip()
         if part == "," and item is not None:
-            items.append(_unquoted(item, location))
+            items.append(_unquote(item, location))
             item = None
         elif part and (item is not None or FLOW_ITEM.fullmatch(part) is None):
             raise CheckpointError(f"{location}: should be a list of values, is {shorten(text)}")
@@ -113,28 +113,28 @@ def _value(text: str, location: str) -> Value:
     return items
 
 
-def _scalar(text: str, location: str) -> str | None:
+def _parse_scalar(text: str, location: str) -> str | None:
     text = text.strip()
     match = QUOTED_VALUE.fullmatch(text)
     if match is not None:
-        return _unquoted(match[1], location)
+        return _unquote(match[1], location)
     plain = COMMENT.split(text, 1)[0].rstrip()
-    if plain.startswith(FOREIGN) or ": " in plain or plain.endswith(":"):
+    if plain.startswith(RESERVED) or ": " in plain or plain.endswith(":"):
         raise CheckpointError(f"{location}: should be one value or a list, is {shorten(text)}")
     return None if plain in NULLS else plain
 
 
-def _unquoted(quoted: str, location: str) -> str:
+def _unquote(quoted: str, location: str) -> str:
     """A scalar without its quotes and escapes (YAML 1.2, 5.7)."""
     if len(quoted) >= 2 and quoted[0] == quoted[-1] == "'":
         return quoted[1:-1].replace("''", "'")
     if len(quoted) < 2 or not quoted[0] == quoted[-1] == '"':
         return quoted
-    inside = quoted[1:-1]
-    if "\\" not in inside:
-        return inside
+    content = quoted[1:-1]
+    if "\\" not in content:
+        return content
     try:
-        text = ESCAPE.sub(_escaped, inside)
+        text = ESCAPE.sub(_unescape, content)
         # JSON writes characters beyond 16 bits as two surrogates.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         text.encode()
@@ -143,6 +143,6 @@ def _unquoted(quoted: str, location: str) -> str:
     return text
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     number = match[1] or match[2] or match[3]
-    return chr(int(number, 16)) if number else ESCAPED[match[4]]
+    return chr(int(number, 16)) if number else ESCAPES[match[4]]

@@ -1,15 +1,15 @@
-"""fastattn's own folder, what ``fastattn convert`` writes: mapped, and float32 and int8 are never copied.
+"""fastattn's own folder, which ``fastattn convert`` writes: files are mapped, float32 and int8 are never copied.
 
 config.json          Config as JSON
 model.safetensors    tensors by canonical name;
                      an int8 matrix NAME (quantized.QuantizedTensor) has NAME.multiplier, float32, one a row, and
                      perhaps NAME.input_scale, float32 [1], or NAME.input_factors, float32, one a column;
                      a 4-bit matrix NAME (quantized.Int4Tensor), uint8, two inputs a byte, has NAME.scales and
-                     NAME.minima, float16, one a group of 32 inputs; an int8 matrix with NAME.scales and no multiplier
-                     is of models of int4;
+                     NAME.minima, float16, one a group of 32 inputs; in models of int4, an int8 matrix may have
+                     NAME.scales and no multiplier;
                      dense layers and norms after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
-files of FILES       that the text needs; one that is equal for source and target is stored once, as the source's
+files of FILES       that the text needs; a file that is equal for source and target is stored once, as the source's
 """
 
 from collections.abc import Mapping
@@ -49,9 +49,9 @@ SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "sho
 # config.json: the ModelSpec, the text settings, the names of shared files and tensors.
 FORMAT = "fastattn"
 VERSION = 2
-# Part of a stack -> its fields, or OLD=FIELD, which version 1 had as fields of the stack. Version 1 also had an
-# autoregression, which is the recurrence's kind unless it is self-attention.
-_FIRST_FIELDS = {
+# Part of a stack -> those of its fields that version 1 had in the stack, as OLD=FIELD where version 1 had another name.
+# Version 1's autoregression is the recurrence's kind, unless it is self-attention.
+_VERSION_1_FIELDS = {
     "attention": "heads key_heads head_width query_scale",
     "feed_forward": "inner_width activation gated",
     "norms": "norm=kind norm_epsilon=epsilon norm_biases=biases pre_norm=before final_norm=final "
@@ -62,10 +62,10 @@ _FIRST_FIELDS = {
     "average_gates=gates",
     "alignment": "alignment_layer=layer alignment_heads=heads",
 }
-# Version 1's field of a stack -> (the part that has it now, its field).
-FIRST_NAMES = {
+# Version 1's field of a stack -> (the part that has the field now, the field's name there).
+VERSION_1_NAMES = {
     old: (part, field or old)
-    for part, fields in _FIRST_FIELDS.items()
+    for part, fields in _VERSION_1_FIELDS.items()
     for old, _, field in (name.partition("=") for name in fields.split())
 }
 # Kind of model -> its stacks.
@@ -81,13 +81,12 @@ FILES = {
     "codes": "bpe.codes",
     "tokenizer": "tokenizer.json",
 }
-# Fields of a text outside config.json -> their values until they are read.
+# Class of a text -> the fields outside config.json, with their values until they are read.
 STORED_SEPARATELY: dict[type, dict[str, object]] = {
     TranslationText: dict.fromkeys(FILES) | {"source_vocabulary": (), "target_vocabulary": ()},
     EncoderText: {"tokenizer": b"", "dense": ()},
     GeneratorText: {"tokenizer": b""},
 }
-
 TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}  # kind of model -> its text's class
 
 
@@ -99,16 +98,16 @@ class Config:
     version: int
     precision: str
     model: ModelSpec
-    text: dict  # the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
+    text: dict  # fields of the class in TEXTS, else of a TranslationText, without STORED_SEPARATELY
     files: dict[str, str]  # field of the text -> its file
     dense: tuple[str, ...]  # the activation of each dense layer after an encoder
     tied: dict[str, str]  # name of a tensor -> name of the tensor stored for both
-    details: dict[str, str]  # the loader's details of the checkpoint
+    details: dict[str, str]  # the checkpoint's details, as its exporter gave them
     copied: bool = False  # for a shortlist: whether a sentence may also choose the ids of its source
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:
-    """(config.json, the text without its files); one CheckpointError lists all faults."""
+    """(config.json, the text settings without the text's files); one CheckpointError lists all faults."""
     values = read_object(folder, "config.json")
     version = values.integer("version")
     if version not in (1, VERSION):
@@ -116,15 +115,15 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
             f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
         )
     problems: list[str] = []
-    plain, model = values.values, values.values.get("model")
+    fields, model = values.values, values.values.get("model")
     if version == 1 and isinstance(model, dict):
-        plain = plain | {"model": {name: _in_parts(stack) for name, stack in model.items()}}
-    kinds = {StackSpec: lambda stack: RecurrentSpec if isinstance(stack, dict) and "cell" in stack else StackSpec}
-    config = from_plain(Config, plain, "", problems, None, kinds)
-    kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
-    text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
+        fields = fields | {"model": {name: _from_version_1(stack) for name, stack in model.items()}}
+    variants = {StackSpec: lambda stack: RecurrentSpec if isinstance(stack, dict) and "cell" in stack else StackSpec}
+    config = from_plain(Config, fields, "", problems, None, variants)
+    text_class = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
+    text = from_plain(text_class, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[text_class])
     if config is not None:
-        problems += _faults(config)
+        problems += _config_faults(config)
     if isinstance(text, GeneratorText) and config is not None and config.model.decoder is not None:
         problems += _generator_faults(text, config.model.decoder.vocabulary)
     if isinstance(text, EncoderText):
@@ -134,32 +133,32 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     return config, text
 
 
-def _in_parts(stack: object) -> object:
+def _from_version_1(stack: object) -> object:
     if not isinstance(stack, dict):
         return stack
     parts: dict[str, Any] = {}
-    for name, (part, field) in FIRST_NAMES.items():
+    for name, (part, field) in VERSION_1_NAMES.items():
         if name in stack:
             parts.setdefault(part, {})[field] = stack[name]
     if parts.get("recurrence", {}).get("kind", "self-attention") == "self-attention":
         parts["recurrence"] = None
-    return {name: value for name, value in stack.items() if name not in FIRST_NAMES} | parts
+    return {name: value for name, value in stack.items() if name not in VERSION_1_NAMES} | parts
 
 
-def _faults(config: Config) -> list[str]:
+def _config_faults(config: Config) -> list[str]:
     model = config.model
     faults = []
     if config.precision not in PRECISIONS:
         faults.append(f"precision should be one of {', '.join(PRECISIONS)}, is {shorten(config.precision)}")
     if STACKS.get(model.kind) != tuple(model.stacks):
         faults.append(f"model.kind {shorten(model.kind)} does not go with its stacks")
-    has_two = len(model.stacks) == 2
-    if any(stack.cross_attention != (has_two and name == "decoder") for name, stack in model.stacks.items()):
+    is_encoder_decoder = len(model.stacks) == 2
+    if any(stack.cross_attention != (is_encoder_decoder and name == "decoder") for name, stack in model.stacks.items()):
         faults.append("cross_attention should be the decoder's where there is an encoder too, and its alone")
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
-    needed = {"source_vocabulary", "target_vocabulary"} if has_two else {"tokenizer"}
-    allowed = FILES if has_two else needed
+    needed = {"source_vocabulary", "target_vocabulary"} if is_encoder_decoder else {"tokenizer"}
+    allowed = FILES if is_encoder_decoder else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
@@ -186,12 +185,12 @@ def _stack_faults(stack: StackSpec) -> list[str]:
     return faults
 
 
-def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
+def _generator_faults(text: GeneratorText, vocabulary_size: int) -> list[str]:
     faults = [] if text.max_length >= 0 else [f"text.max_length should not be negative, is {text.max_length}"]
-    never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
-    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in never)):
-        if not all(0 <= number < vocabulary for number in ids):
-            faults.append(f"text.{name} should hold ids below {vocabulary}, holds {shorten(list(ids))}")
+    suppressed = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in suppressed)):
+        if not all(0 <= number < vocabulary_size for number in ids):
+            faults.append(f"text.{name} should hold ids below {vocabulary_size}, holds {shorten(list(ids))}")
     return faults
 
 
@@ -205,13 +204,13 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
         faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
     if text.default_prompt is not None and text.default_prompt not in text.prompts:
         faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
-    least = {"sparse.most": 1, "multi_vector.expansion": 0}
-    least |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
-    for name, smallest in least.items():
+    minima = {"sparse.most": 1, "multi_vector.expansion": 0}
+    minima |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
+    for name, minimum in minima.items():
         part, field = name.split(".")
         value = getattr(getattr(text, part), field, None)  # the part may be None
-        if value is not None and value < smallest:
-            faults.append(f"text.{name} should be at least {smallest}")
+        if value is not None and value < minimum:
+            faults.append(f"text.{name} should be at least {minimum}")
     if config is None:
         return faults
     head = config.model.head
@@ -229,7 +228,7 @@ def recognize(path: Path) -> bool:
         return False
     try:
         config = read_json(Directory(path), "config.json")
-    except CheckpointError:  # another exporter's, which reports it
+    except CheckpointError:  # the folder is another exporter's, which reports the error
         return False
     return isinstance(config, dict) and config.get("format") == FORMAT
 
@@ -245,19 +244,20 @@ def read(folder: Folder) -> Checkpoint:
             )
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
-    tensors = _tensors(stored, config, where)
+    tensors = _canonical_tensors(stored, config, where)
     text, details = _read_text(folder, config, text, dense), {"layout version": str(config.version)} | config.details
-    return Checkpoint(config.model, tensors, text, config.precision, FORMAT, details, tuple(folder.used), shortlist)
+    files = tuple(folder.files_read)
+    return Checkpoint(config.model, tensors, text, config.precision, FORMAT, details, files, shortlist)
 
 
 def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text:
     if isinstance(text, EncoderText | GeneratorText):
         text = replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
         return replace(text, dense=dense) if isinstance(text, EncoderText) else text
-    read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
-    fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
+    contents = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
+    fields: dict[str, Any] = {field: contents[file] for field, file in config.files.items()}
     encoder, decoder = config.model.stacks.values()
-    unknown = () if decoder.kind == "recurrent" else (text.unk_token,)  # those may have none
+    unknown = () if decoder.kind == "recurrent" else (text.unk_token,)  # recurrent models may have none
     sides = ("source", encoder.vocabulary, unknown), ("target", decoder.vocabulary, (*unknown, text.eos_token))
     for side, rows, tokens in sides:
         where = folder.where(config.files[f"{side}_vocabulary"])
@@ -267,8 +267,8 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
         for token in tokens:
             if token not in vocabulary:
                 raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
-    never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
-    ids = [number for sequence in never for number in sequence]
+    suppressed = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    ids = [number for sequence in suppressed for number in sequence]
     if not all(0 <= number < decoder.vocabulary for number in ids):
         raise CheckpointError(f"{folder.where('config.json')}: text.decoding should suppress target ids")
     return replace(text, **fields)
@@ -293,8 +293,8 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
         dimensions = 1 if activation == LAYER_NORM else 2
         weight, bias = stored.pop(f"dense.{i}.weight", None), stored.pop(f"dense.{i}.bias", None)
         if weight is None or len(weight.shape) != dimensions or 0 in weight.shape:
-            form = "[outputs, inputs]" if dimensions == 2 else "[width]"
-            raise CheckpointError(f"{where}: dense.{i}.weight should be there, {form}")
+            shape = "[outputs, inputs]" if dimensions == 2 else "[width]"
+            raise CheckpointError(f"{where}: dense.{i}.weight should be there, {shape}")
         if bias is not None and bias.shape != weight.shape[:1]:
             raise CheckpointError(f"{bias.where} should be {list(weight.shape[:1])}, is {list(bias.shape)}")
         layers.append((weight.float32(), None if bias is None else bias.float32(), activation))
@@ -320,32 +320,32 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     return shortlist
 
 
-def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
+def _canonical_tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
     """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
-    saved = pair(stored)
+    saved = pair_factors(stored)
     for name, target in config.tied.items():
         if target not in saved or name in stored or not name.isprintable():
             raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(target)}")
         saved[name] = saved[target]
-    parts = canonical_sources(config.model)
-    check_sources(parts, saved, where, "tensors do not fit the architecture")
-    return make_tensors(parts, saved)
+    mapping = canonical_sources(config.model)
+    check_sources(mapping, saved, where, "tensors do not fit the architecture")
+    return make_tensors(mapping, saved)
 
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SCALES, MINIMA = ".scales", ".minima"
-# Type of a matrix -> the tensors of factors that it may have.
-_BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS, SCALES), "U8": (SCALES, MINIMA)}
+# Type of a quantized matrix -> the ends of the names of its factors.
+_FACTORS = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS, SCALES), "U8": (SCALES, MINIMA)}
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor is a linear weight or an embedding table, but no head's: only these are stored in fewer bits."""
+    """Whether a tensor may be stored in fewer bits: a linear weight or an embedding table, but no weight of a head."""
     return name.endswith(".weight") and len(shape) == 2 and not name.startswith("head.")
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor of the file; ``factors`` has a quantized matrix's scales and the like, by the ends of their names."""
+    """One tensor of the file; ``factors`` has the tensors that dequantize a matrix, by the ends of their names."""
 
     stored: StoredTensor
     factors: Mapping[str, StoredTensor] | None = None
@@ -353,8 +353,8 @@ class SavedTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         if self.factors is not None and self.stored.dtype == "U8":
-            rows, half = self.stored.shape
-            return rows, 2 * half
+            rows, byte_columns = self.stored.shape
+            return rows, 2 * byte_columns
         return self.stored.shape
 
     @property
@@ -369,18 +369,18 @@ class SavedTensor:
         if self.stored.dtype == "U8":
             _check_groups(self.stored, self.factors, 2 * self.stored.shape[1], SCALES, MINIMA)
             return Int4Tensor(self.stored.array(), self.factors[SCALES].array(), self.factors[MINIMA].array())
-        return (_grouped_int8 if SCALES in self.factors else _quantized)(self.stored, self.factors)
+        return (_grouped_int8 if SCALES in self.factors else _int8)(self.stored, self.factors)
 
     def unread(self) -> UnreadTensor:
         if self.factors is None:
-            SavedTensor(self.stored.part(0, 0))._float32()
+            SavedTensor(self.stored.rows(0, 0))._float32()
             return self.stored.unread()
         matrix, parts = self.matrix(), (self.stored, *self.factors.values())
 
         def forget(first: int, last: int) -> None:
             for tensor in parts:
                 if len(tensor.shape) == 2:
-                    release_pages(tensor.part(first, last).data)
+                    release_pages(tensor.rows(first, last).data)
 
         return replace(unread(matrix), forget=forget)
 
@@ -390,32 +390,32 @@ class SavedTensor:
         return self.stored.float32()
 
 
-def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
+def pair_factors(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
     """The file's tensors by name, each quantized matrix with its factors."""
-    joined = {
-        name: {end: stored[name + end] for end in _BESIDE[tensor.dtype] if name + end in stored}
+    factors_of = {
+        name: {end: stored[name + end] for end in _FACTORS[tensor.dtype] if name + end in stored}
         for name, tensor in stored.items()
-        if tensor.dtype in _BESIDE and is_matrix(name, tensor.shape)
+        if tensor.dtype in _FACTORS and is_matrix(name, tensor.shape)
     }
-    factor_names = {name + end for name, factors in joined.items() for end in factors}
-    return {name: SavedTensor(tensor, joined.get(name)) for name, tensor in stored.items() if name not in factor_names}
+    names = {name + end for name, factors in factors_of.items() for end in factors}
+    return {name: SavedTensor(tensor, factors_of.get(name)) for name, tensor in stored.items() if name not in names}
 
 
-def _quantized(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
+def _int8(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
     rows, columns = values.shape
     multipliers = factors.get(MULTIPLIER)
     if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
         raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
-    inputs: dict[str, np.ndarray | None] = {}
+    input_arrays: dict[str, np.ndarray | None] = {}
     for end, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
         tensor = factors.get(end)
         if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
             raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
-        inputs[end] = None if tensor is None else tensor.float32()
-    scale = inputs[INPUT_SCALE]
+        input_arrays[end] = None if tensor is None else tensor.float32()
+    scale = input_arrays[INPUT_SCALE]
     try:
         return QuantizedTensor(
-            values.array(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
+            values.array(), multipliers.float32(), None if scale is None else scale.item(), input_arrays[INPUT_FACTORS]
         )
     except CheckpointError as error:
         raise CheckpointError(f"{values.where}: {error}") from None

@@ -1,4 +1,4 @@
-"""Any Checkpoint -> fastattn's own folder (``native``), its matrices as float32, bfloat16, int8 or int4."""
+"""Any Checkpoint -> fastattn's own folder (``native``), with matrices as float32, bfloat16, int8 or int4."""
 
 import json
 import os
@@ -35,13 +35,13 @@ def write(
     """Write a checkpoint to an empty folder, its matrices at ``precision``, other tensors as float32.
 
     bfloat16 rounds to nearest, ties to even. int8 rounds each row to multiples of its greatest magnitude / 127. int4
-    rounds linear layers by groups of 32 inputs; tables, the projection and layers without whole groups become int8. A
-    matrix that is int8, or for int4 has 4 bits, does not change; for int4, blocks of 5 to 8 bits become int8 with a
-    scale for each group of 32 inputs.
+    rounds linear layers by groups of 32 inputs; tables, the projection and layers without whole groups become int8.
+    Matrices that are int8 already do not change, nor do matrices of 4 bits for int4; for int4, blocks of 5 to 8 bits
+    become int8 with a scale for each group of 32 inputs.
     progress  called with (bytes of weights written, bytes in all)
-    factors   of inputs, by tensor name: columns are divided by them first; see quantized.QuantizedTensor
-    The files are on disk on return. Raises CheckpointError for values that are not finite and should become int8 or
-    int4; an OSError passes through.
+    factors   {tensor's name: factors of its inputs}, which divide its columns first; see quantized.QuantizedTensor
+    The files are on disk on return. Raises OSError, and CheckpointError where values to round to int8 or int4 are not
+    finite.
     """
     if checkpoint.pictures is not None:
         raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
@@ -49,7 +49,7 @@ def write(
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     files, contents = _text_files(checkpoint.text)
     origin = {"converted from": f"{checkpoint.format or 'memory'}, {checkpoint.precision}"}
-    details = origin | checkpoint.details  # the first origin is kept
+    details = origin | checkpoint.details  # an earlier conversion's origin stays
     details.pop("layout version", None)
     config = Config(
         format=FORMAT,
@@ -74,10 +74,10 @@ def write(
 
 
 def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
-    """The bytes of the weights in a file of this precision, without its header; tied weights once."""
+    """The bytes of the weights in a file of this precision, without the header; tied weights count once."""
     distinct: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in checkpoint.tensors.items():
-        distinct.setdefault(id(tensor), (name, tensor))  # the name that it is stored under
+        distinct.setdefault(id(tensor), (name, tensor))  # the first name is the one that is stored
     matrices = [tensor for name, tensor in distinct.values() if native.is_matrix(name, tensor.shape)]
     if precision == "int4":
         return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
@@ -95,15 +95,15 @@ def _sync(stream: BinaryIO) -> None:
 def _weights(
     checkpoint: Checkpoint, precision: str, factors: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, NewTensor], dict[str, str]]:
-    """(tensors to store, name of a tied tensor -> name of the stored one)."""
-    first: dict[int, str] = {}
+    """(tensors to store by name, {name of a tied tensor: name of the tensor stored for both})."""
+    first_names: dict[int, str] = {}
     tied = {}
     tensors: dict[str, NewTensor] = {}
     for name, tensor in checkpoint.tensors.items():
-        if id(tensor) in first:
-            tied[name] = first[id(tensor)]
+        if id(tensor) in first_names:
+            tied[name] = first_names[id(tensor)]
             continue
-        first[id(tensor)] = name
+        first_names[id(tensor)] = name
         if not native.is_matrix(name, tensor.shape) or precision == "float32":
             tensors[name] = _float32(tensor)
         elif precision == "bfloat16":
@@ -117,7 +117,7 @@ def _weights(
             tensors |= _int8(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     for i, (weight_FD, bias_F, _) in enumerate(dense):
-        if weight_FD.size:  # a division by the length has none
+        if weight_FD.size:  # UNIT_LENGTH, a division by the length, has no weight
             tensors[f"dense.{i}.weight"] = _float32(weight_FD)
         if bias_F is not None:
             tensors[f"dense.{i}.bias"] = _float32(bias_F)
@@ -133,19 +133,19 @@ def _float32(tensor: Tensor) -> NewTensor:
 
 
 def _by_rows(tensor: Tensor, convert: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
-    """A function that converts a matrix's rows, some at a time: no more of an UnreadTensor is in memory."""
+    """A function that converts a matrix some rows at a time: only those rows of an UnreadTensor are in memory."""
     return (lambda: map(convert, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: convert(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
-    """Whether a matrix is a linear layer that runs in int4, as in Parameters: no table, and not of recurrent layers."""
+    """Whether a linear layer runs in int4 with this matrix, by the rule of Parameters: no table, not recurrent."""
     stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
-    linear = layer not in PROJECTIONS and not layer.endswith("embedding") and form_of(tensor) in ("float32", "int4")
-    return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
+    is_linear = layer not in PROJECTIONS and not layer.endswith("embedding") and form_of(tensor) in ("float32", "int4")
+    return is_linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    # One rounding gives three tensors, so it is cached: in all a sixth of float32.
+    # Three tensors come of one rounding, so its result is cached: in all a sixth of the size in float32.
     unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
     quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
@@ -173,7 +173,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
 
-    # Read twice: values and multipliers are written apart, and not all matrices should be in memory at once.
+    # The matrix is read twice: values and multipliers are written apart, and not all matrices should be in memory.
     stored = {
         name: NewTensor("I8", tensor.shape, _by_rows(source, lambda rows: rows.values_FD)),
         name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
@@ -190,7 +190,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
 
 
 def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
-    """(field of the text -> its file, file -> content); fields of equal content share a file."""
+    """({field of the text: its file}, {file: content}); fields of equal content share a file."""
     files: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for field, name in FILES.items():

@@ -36,7 +36,7 @@ from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors
-from fastattn.weights.containers.json_file import JsonObject, decoded, from_plain, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, decode, from_plain, is_text, read_object, shorten
 from fastattn.weights.containers.safetensors import read_metadata
 from fastattn.weights.folder import Folder
 from fastattn.weights.residual_state import ResidualState
@@ -98,7 +98,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 def parse(data: bytes, where: str) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise CheckpointError(f"{where}: should have at most {MOST_BYTES} bytes, has {len(data)}")
-    text = decoded(data, where)
+    text = decode(data, where)
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -125,7 +125,7 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
         raise mapping.error("format", "printable", format_name)
     spec, tensors = map_arrays(mapping, stored, where)
     input_spec = _read_input(mapping, folder, list(files.values()), spec)
-    used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
+    used, pictures = tuple(dict.fromkeys(folder.files_read)), _read_pictures(mapping)
     return Checkpoint(spec, tensors, input_spec, stored_precision(stored), format_name, files=used, pictures=pictures)
 
 
@@ -173,7 +173,7 @@ class _Arrays:
         shapes = [self.stored[source].shape[:: -1 if entry.transposed else 1] for source in filter(None, entry.names)]
         if not all(len(shape) == 2 for shape in shapes):
             return 0, 0
-        return sum(shape[0] for shape in shapes) // entry.piece[1], shapes[0][1]
+        return sum(shape[0] for shape in shapes) // entry.split[1], shapes[0][1]
 
 
 def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:
@@ -207,7 +207,7 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
         raise CheckpointError(f"{mapping.where}: tensors: {error.args[0]}") from None
     if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
         name = f"decoder.layers.{decoder.attention.after}.input.weight"
-        parts |= {name: replace(parts[name], first=decoder.context)} if name in parts else {}
+        parts |= {name: replace(parts[name], rolled_columns=decoder.context)} if name in parts else {}
     check_sources(parts, stored, where, f"arrays do not fit {mapping.where}")
     tensors = make_tensors(parts, stored)
     if isinstance(encoder, ResidualSpec):
@@ -348,7 +348,7 @@ def _file(place: JsonObject, entry: str) -> str:
 
 def _lines(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
     name = _file(place, "lines")
-    lines = decoded(folder.read(name), folder.where(name)).split("\n")
+    lines = decode(folder.read(name), folder.where(name)).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

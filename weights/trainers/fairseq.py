@@ -14,11 +14,11 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
-from fastattn.weights.containers.json_file import decoded, is_text, shorten
+from fastattn.weights.containers.json_file import decode, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.bart import LEARNED
+from fastattn.weights.huggingface.architectures.bart import LEARNED_TABLE
 from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
 from fastattn.weights.recurrent.mapping import checked
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
@@ -75,7 +75,7 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
-    tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
+    tensors = canonical_tensors(LEARNED_TABLE, spec, stored, where, "tensors do not fit the options")
     files = dictionaries(names)
     vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
     encoder, decoder = spec.stacks.values()
@@ -95,7 +95,7 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),), rules=RULES),
         **tokenizer_files(folder, names, source),
     )
-    return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.files_read))
 
 
 def _training_options(trained: TrainerFile) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _languages(
 def _tokens(folder: Folder, name: str) -> list[str]:
     """The special tokens, then those of a file: a token, a space and a number a line, perhaps a flag."""
     where = folder.where(name)
-    lines = decoded(folder.read(name), where).split("\n")
+    lines = decode(folder.read(name), where).split("\n")
     tokens, seen = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         again = line.rstrip().endswith(" #fairseq:overwrite")

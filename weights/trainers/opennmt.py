@@ -108,7 +108,7 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM),
         **tokenizer_files(folder, names, vocabularies["source_vocabulary"]),
     )
-    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.files_read))
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
@@ -173,7 +173,7 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         for canonical, parts in LINEAR.items():
             layer = f"{stack}.layers.#.{canonical}"
             table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in parts))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in parts), absent=zeros)
+            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in parts), default=zeros)
         for canonical, part in NORM_NAMES[stack].items():
             table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
     return table
@@ -188,7 +188,7 @@ def _read_recurrent(folder: Folder, training: dict[str, Any], trained: TrainerFi
     spec, tensors = map_arrays(mapping, stored, where)
     vocabularies, start = read_vocabularies(trained, spec)
     text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
-    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.files_read))
 
 
 def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import Int4Tensor, UnreadTensor
-from fastattn.weights.containers.gguf import AT_ONCE, BlockTensor, parse_gguf
+from fastattn.weights.containers.gguf import NUMBERS_AT_ONCE, BlockTensor, parse_gguf
 from tests import GOLDENS
 from tests.messages import refused
 from tests.weights.gguf import writer
@@ -61,7 +61,7 @@ def test_other_blocks_become_float32_when_that_is_asked_for(kind: str) -> None:
 
 
 def test_a_tensor_of_many_blocks_is_that_of_its_parts() -> None:
-    stored = writer.random_blocks(np.random.default_rng(5), "Q8_0", (3, AT_ONCE // 2 + 32))
+    stored = writer.random_blocks(np.random.default_rng(5), "Q8_0", (3, NUMBERS_AT_ONCE // 2 + 32))
     whole = parse(gguf_bytes({}, {"a": stored}))["a"].float32()
     half = len(stored.data) // 3
     for i in range(3):

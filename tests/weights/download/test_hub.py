@@ -8,7 +8,7 @@ import pytest
 
 from fastattn.weights import read
 from fastattn.weights.download import hub
-from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
+from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, select_files
 from fastattn.weights.native.convert import write as write_native
 from tests.messages import check
 from tests.weights.containers.safetensors_writer import (
@@ -99,7 +99,7 @@ NEEDED = [
 
 @pytest.mark.parametrize("kind, first, weights, more", NEEDED)
 def test_only_what_is_read_is_needed(kind, first, weights, more):
-    assert needed([*more, *weights, *first]) == (kind and NeededFiles(kind, first, weights))
+    assert select_files([*more, *weights, *first]) == (kind and NeededFiles(kind, first, weights))
 
 
 def test_what_a_card_says_of_its_licence(tmp_path):

@@ -48,7 +48,7 @@ def found_at(architecture: Any, place: str) -> Any:
         ("transformer-train-positions", "true", "model.encoder.embedding_scale", 1.0, 512**0.5),
         ("transformer-guided-alignment-layer", "2", "model.decoder.alignment.layer", 1, -1),
         ("output-omit-bias", "true", "model.decoder.projection_bias", False, True),
-        ("transformer-no-projection", "true", "projected", False, True),
+        ("transformer-no-projection", "true", "has_projection", False, True),
         ("tied-embeddings", "true", "tied_output", True, False),
         ("tied-embeddings-src", "true", "tied_source", True, False),
         ("tied-embeddings-src", "true", "model.encoder.vocabulary", 11, 7),

@@ -9,7 +9,7 @@ import pytest
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.weights import read
-from fastattn.weights.native import FIRST_NAMES
+from fastattn.weights.native import VERSION_1_NAMES
 from tests.encoders.classifiers import write_classifier
 from tests.messages import refused
 from tests.models.tiny_models import PARTS, random_checkpoint
@@ -63,7 +63,7 @@ def as_first_version(config):
             recurrence = stack.pop("recurrence")
             stack["autoregression"] = "self-attention" if recurrence is None else recurrence["kind"]
             fields = {name: stack.pop(name) for name in PARTS if name in stack} | {"recurrence": recurrence or {}}
-            for name, (part, field) in FIRST_NAMES.items():
+            for name, (part, field) in VERSION_1_NAMES.items():
                 if field in fields[part]:
                     stack.setdefault(name, fields[part][field])
 

@@ -11,7 +11,7 @@ from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, UnreadTensor, f
 from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.weights import read
 from fastattn.weights.native import convert
-from fastattn.weights.tensor_mapping import _cut, _joined, sources
+from fastattn.weights.tensor_mapping import _joined, _selected, sources
 from tests.loading.caches import empty_cache
 from tests.messages import refused
 from tests.models.tiny_models import VARIETIES, random_checkpoint
@@ -137,8 +137,8 @@ def test_pieces_of_few_bits_keep_their_bits():
     four = quantize_groups(np.random.default_rng(0).standard_normal((6, 64), np.float32), "")
     blocked = UnreadTensor(four.shape, lambda first, last: four.float32()[first:last], "blocks")
     for number in range(2):
-        part, expected = sources("a", piece=(number, 2)), four.float32()[3 * number : 3 * number + 3]
+        part, expected = sources("a", split=(number, 2)), four.float32()[3 * number : 3 * number + 3]
         for whole in (four, blocked):
-            piece = _cut(part, unread(whole))
+            piece = _selected(part, unread(whole))
             assert piece.form == form_of(whole) and piece.shape == (3, 64)
             np.testing.assert_array_equal(piece.float32(), expected)

@@ -52,7 +52,7 @@ def read(folder: Directory) -> Checkpoint:
     if spec.encoder.layers > len(arrays):
         raise CheckpointError(f"{config.where}: {spec.encoder.layers} layers, but {len(arrays)} arrays")
     tensors = canonical_tensors(TABLE, spec, arrays, where, "arrays do not fit toy.json")
-    return Checkpoint(spec, tensors, TranslationText(words, words), format="toy", files=tuple(folder.used))
+    return Checkpoint(spec, tensors, TranslationText(words, words), format="toy", files=tuple(folder.files_read))
 
 
 def _spec(config: JsonObject) -> ModelSpec:

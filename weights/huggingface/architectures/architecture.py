@@ -1,4 +1,4 @@
-"""The description of an architecture, and readers of config.json that several architectures share."""
+"""The description of an encoder's or a decoder's architecture, and readers of config.json that architectures share."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -13,10 +13,10 @@ from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
-MOST_LAYERS = 1024  # beyond any model: lists of layers are made before the tensors are counted
+MOST_LAYERS = 1024  # more than any model has: lists of layers are made before the tensors are counted
 
-# Where config.json has no max_position_embeddings: transformers' number for a model_type with rotary positions.
-USUAL_POSITIONS = {
+# model_type with rotary positions -> transformers' default of max_position_embeddings.
+DEFAULT_POSITIONS = {
     **dict.fromkeys(("gpt_neox", "hunyuan_v1_dense", "llama", "olmo2"), 2048),
     **dict.fromkeys(("qwen2", "qwen3", "smollm3"), 32_768),
     **dict.fromkeys(("gemma3_text", "mistral"), 131_072),
@@ -25,41 +25,41 @@ USUAL_POSITIONS = {
 }
 
 Ties = Callable[[JsonObject], Mapping[str, str]]
-MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the tensors are looked at
+MOST_WIDTH = 1 << 20  # more than any model has: scales are made of widths before the tensors are looked at
 
 
 @dataclass(frozen=True)
 class HeadSource:
     """A head after an encoder in a Hugging Face directory."""
 
-    # (config.json, its stack, the number of labels) -> the head
+    # (config.json, the stack, the number of labels) -> the head
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
-    # (config.json, its stack) -> the sources of its tensors, whose names have no prefix
+    # (config.json, the stack) -> the sources of the head's tensors, whose names have no prefix
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    labelled: bool = True  # whether it gives a number for each label of config.json
-    tied: Ties = lambda config: {}  # as an Architecture's
+    labelled: bool = True  # whether the head has an output for each label of config.json
+    tied: Ties = lambda config: {}  # as ``Architecture.tied``
 
 
 @dataclass(frozen=True)
 class Architecture:
     """An encoder or a decoder in a Hugging Face directory."""
 
-    # (config.json) -> its stack; raises CheckpointError for what is not supported
+    # (config.json) -> the stack; raises CheckpointError for settings that are not supported
     spec: Callable[[JsonObject], StackSpec]
-    # (config.json, the stack) -> the sources of its tensors
+    # (config.json, the stack) -> the sources of the stack's tensors
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     prefixes: tuple[str, ...] = ()  # that all tensors' names may have, in files of an encoder with a head
-    ignored: tuple[str, ...] = ()  # beginnings of the names of tensors that do not affect the last hidden states
-    # (config.json) -> what stands for each layer's number in the file; None: its number
+    ignored_prefixes: tuple[str, ...] = ()  # of tensors that do not affect the last hidden states
+    # (config.json) -> what stands for each layer's number in the file; None: the number
     numbers: Callable[[JsonObject], list[str]] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)  # old name's end -> the current one
-    # the end of a class's name in ``architectures`` -> its head
+    renamed: Mapping[str, str] = field(default_factory=dict)  # old end of a tensor's name -> the current end
+    # the end of a class's name in ``architectures`` -> the head of that class
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
     # (config.json) -> {name: name} of pairs of tensors that are tied
     tied: Ties = lambda config: {}
-    # (config.json) -> more beginnings to ignore, of tensors that its settings make unused
-    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
-    buffers: tuple[str, ...] = ()  # ends of the names of tensors in old files that are no weights
+    # (config.json) -> prefixes of tensors that its settings make unused
+    unused_prefixes: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
+    buffers: tuple[str, ...] = ()  # ends of the names of tensors that are no weights, which old files have
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""
@@ -71,8 +71,9 @@ class Architecture:
         return name
 
     def needs(self, name: str, config: JsonObject) -> bool:
-        """Whether the stack itself needs the tensor of a current name."""
-        return not name.startswith(self.ignored + self.unused(config)) and not name.endswith(self.buffers)
+        """Whether the stack, without a head, needs the tensor of this current name."""
+        ignored_prefixes = self.ignored_prefixes + self.unused_prefixes(config)
+        return not name.startswith(ignored_prefixes) and not name.endswith(self.buffers)
 
 
 def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
@@ -100,7 +101,7 @@ def activation(config: JsonObject, name: str = "hidden_act", default: str = "gel
 
 
 def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num_attention_heads") -> AttentionSpec:
-    """Attention whose heads share the width evenly."""
+    """Attention whose heads share the width evenly; ``width`` and ``heads`` are names of settings."""
     D, H = count_columns(config, width), config.integer(heads, minimum=1)
     if D % H:
         raise CheckpointError(f"{config.where}: {width} {D} is not a multiple of {heads} {shorten(H)}")
@@ -116,7 +117,7 @@ def stack_sizes(
     act: tuple[str, str] = ("hidden_act", "gelu"),
     gated: bool = False,
 ) -> dict[str, Any]:
-    """Fields of a StackSpec; ``names`` are settings in the order of SIZES, ``act`` the activation's and its default."""
+    """Fields of a StackSpec; ``names``: of settings as SIZES; ``act``: the activation's setting and its default."""
     layers, width, heads, inner = names
     attention = even_heads(config, width, heads)
     return {
@@ -129,7 +130,7 @@ def stack_sizes(
 
 
 def refuse(config: JsonObject, **harmless: object) -> None:
-    """Raise a CheckpointError that lists the settings that are neither null nor have the harmless value."""
+    """Raise a CheckpointError that lists settings that are neither absent, null nor the ``harmless`` value."""
     problems = [
         f"{name} {shorten(config.values[name])}"
         for name, value in harmless.items()
@@ -139,71 +140,73 @@ def refuse(config: JsonObject, **harmless: object) -> None:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
 
 
-def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
-    """The settings of rotary positions, by their current or old name; ``kind`` as in ``rotary``."""
+def rope_parameters(config: JsonObject, layers: str = "") -> JsonObject:
+    """The settings of rotary positions, under their current or old name; ``layers`` as in ``rotary``."""
     if not config.has("rope_parameters"):
         return config.nested("rope_scaling")
     if config.nested("rope_scaling").values not in ({}, config.values["rope_parameters"]):
         raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
     parameters = config.nested("rope_parameters")
-    return parameters.nested(kind) if kind else parameters
+    return parameters.nested(layers) if layers else parameters
 
 
 def rotary(
-    config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta", share: float | None = None
+    config: JsonObject, width: int, base: float, layers: str = "", key: str = "rope_theta", share: float | None = None
 ) -> Rotary:
-    """Rotary positions with paired halves, of heads of ``width``, by transformers' current or old fields.
+    """Rotary positions with paired halves, of heads of ``width``, by transformers' current or old settings.
 
-    base   the default
-    kind   the type of the layers, where types have their own positions
-    old    the base's name before there were ``rope_parameters``
-    share  the default part of a head's dimensions that are rotated; None: heads are always rotated whole
+    base    the default base
+    layers  the type of the layers, where each type has its own positions
+    key     the setting of the base before there were ``rope_parameters``
+    share   the default part of a head's dimensions that are rotated; None: always all dimensions
     """
-    parameters = rope_parameters(config, kind)
+    parameters = rope_parameters(config, layers)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
-    form = parameters.choice(type_name, ROPE_TYPES, "default")
-    part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", share or 1.0))
+    rope_type = parameters.choice(type_name, ROPE_TYPES, "default")
+    rotated_share = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", share or 1.0))
     if share is not None:
-        if not 0 < part <= 1:
-            raise parameters.error("partial_rotary_factor", "above 0 and at most 1", part)
-        turned, head_width = int(width * part), width
-        width = turned + 1 if turned % 2 and turned < head_width and form in ("default", "linear") else turned
+        if not 0 < rotated_share <= 1:
+            raise parameters.error("partial_rotary_factor", "above 0 and at most 1", rotated_share)
+        rotated, head_width = int(width * rotated_share), width
+        width = rotated + 1 if rotated % 2 and rotated < head_width and rope_type in ("default", "linear") else rotated
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    # transformers' default type ignores it, models of other types fail
-    if share is None and form != "default" and part != 1:
-        raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
-    base = parameters.number("rope_theta", config.number(old, base))
-    if share is not None and width > turned:  # transformers rotates one dimension more, with the odd width's exponents
-        base = base ** (width / turned)
-    scale = parameters.number("factor") if form == "linear" else 1.0
+    # transformers ignores the factor with the default type, and fails with other types
+    if share is None and rope_type != "default" and rotated_share != 1:
+        raise parameters.error("partial_rotary_factor", f"1 with rope_type {rope_type}", rotated_share)
+    base = parameters.number("rope_theta", config.number(key, base))
+    # transformers rotates one dimension more than an odd number, with exponents of the odd number
+    if share is not None and width > rotated:
+        base = base ** (width / rotated)
+    scale = parameters.number("factor") if rope_type == "linear" else 1.0
     # "dynamic" changes nothing within max_position_embeddings, the limit of texts here
-    stretch = _STRETCHES[form](parameters, trained_length(config, parameters, kind)) if form in _STRETCHES else None
+    read_stretch = _STRETCHES.get(rope_type)
+    stretch = read_stretch(parameters, trained_length(config, parameters, layers)) if read_stretch else None
     return Rotary(width, base, interleaved=False, scale=scale, stretch=stretch)
 
 
-def trained_length(config: JsonObject, parameters: JsonObject, kind: str = "") -> int:
-    """The length in positions of the longest texts of training."""
+def trained_length(config: JsonObject, parameters: JsonObject, layers: str = "") -> int:
+    """The length in positions of the longest texts in training."""
     name = "original_max_position_embeddings"
-    holder = config if config.has(name) and not kind else parameters
+    holder = config if config.has(name) and not layers else parameters
     return holder.integer(name, count_positions(config), minimum=1)
 
 
 def count_positions(config: JsonObject) -> int:
     """The length in positions of the longest text."""
-    usual = USUAL_POSITIONS.get(config.string("model_type"))
-    return config.integer("max_position_embeddings", usual, minimum=1)
+    default = DEFAULT_POSITIONS.get(config.string("model_type"))
+    return config.integer("max_position_embeddings", default, minimum=1)
 
 
 def _yarn(parameters: JsonObject, length: int) -> Stretch:
     factor = parameters.number("factor")
     weights = [parameters.number(name, 0.0) for name in ("mscale", "mscale_all_dim")]
     upper, lower = weights if all(weights) else (1.0, 0.0)
-    grown = math.log(max(factor, 1.0)) / 10  # equation 22
-    size = parameters.number("attention_factor", (upper * grown + 1) / ((lower * grown + 1) or math.inf))
-    slow, fast = (parameters.number(name, 0.0) or usual for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0)))
-    whole = parameters.boolean("truncate", True)
-    return Stretch("yarn", factor, length, slow, fast, whole, size)
+    growth = math.log(max(factor, 1.0)) / 10  # equation 22
+    size = parameters.number("attention_factor", (upper * growth + 1) / ((lower * growth + 1) or math.inf))
+    defaults = {"beta_slow": 1.0, "beta_fast": 32.0}
+    slow, fast = (parameters.number(name, 0.0) or default for name, default in defaults.items())
+    return Stretch("yarn", factor, length, slow, fast, parameters.boolean("truncate", True), size)
 
 
 def _llama3(parameters: JsonObject, length: int) -> Stretch:
@@ -215,16 +218,17 @@ _STRETCHES: dict[str, Callable[[JsonObject, int], Stretch]] = {"yarn": _yarn, "l
 
 
 def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
-    """The numbers of the layers with local attention, by ``layer_types``, else by ``is_local``."""
+    """The numbers of the layers with local attention: by the setting ``layer_types``, else by ``is_local``."""
     if not config.has("layer_types"):
         return tuple(i for i in range(layers) if is_local(i))
-    kinds = config.values["layer_types"]
+    types = config.values["layer_types"]
     choices = ("full_attention", "sliding_attention")
-    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in choices for kind in kinds):
-        raise config.error("layer_types", f"{' or '.join(choices)} for each of {layers} layers", kinds)
-    return tuple(i for i, kind in enumerate(kinds) if kind == choices[1])
+    if not isinstance(types, list) or len(types) != layers or not all(name in choices for name in types):
+        raise config.error("layer_types", f"{' or '.join(choices)} for each of {layers} layers", types)
+    return tuple(i for i, name in enumerate(types) if name == choices[1])
 
 
+# Ends of the names of transformers' classes that have heads.
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
 
 
@@ -243,12 +247,12 @@ def linear_head(rows: str, outer: str) -> HeadSource:
 def last_head(outer: str, padding: int = -1) -> HeadSource:
     """A classifier of one layer without a bias, of the last row that is not padding.
 
-    padding  the default padding id; -1: none, as where config.json has null
+    padding  the default padding id; -1: no id is padding, as where config.json has null
     """
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        usual = -1 if "pad_token_id" in config.values else padding
-        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
+        default = -1 if "pad_token_id" in config.values else padding
+        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", default, minimum=-1))
 
     return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
 
@@ -256,7 +260,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
 def masked_head(
     inner: str, norm: str, output: str, bias: str = "", act: str = "", embedding: str = "embeddings.word_embeddings"
 ) -> HeadSource:
-    """A prediction of tokens: a layer of the embedding's width, a norm, an output layer.
+    """A head that predicts tokens: a layer of the embedding's width, a norm, an output layer.
 
     output  the output layer, whose weight is tied to the embedding unless config.json says otherwise
     bias    the tensor to which the output layer's bias is tied; "": none
@@ -274,9 +278,9 @@ def masked_head(
     return HeadSource(spec, table, labelled=False, tied=tied(ties))
 
 
-def tied(names: Mapping[str, str], usual: bool = True) -> Ties:
-    """Pairs that are tied if config.json's ``tie_word_embeddings`` says so; ``usual`` is its default."""
-    return lambda config: names if config.boolean("tie_word_embeddings", usual) else {}
+def tied(names: Mapping[str, str], default: bool = True) -> Ties:
+    """Pairs that are tied if ``tie_word_embeddings`` in config.json, which is ``default`` if absent, is true."""
+    return lambda config: names if config.boolean("tie_word_embeddings", default) else {}
 
 
 def decoder(
@@ -285,37 +289,35 @@ def decoder(
     embedding: str = "embed_tokens.weight",
     ties: bool = False,
     prefix: str = "model.",
-    **more: Any,
+    **fields: Any,
 ) -> Architecture:
     """The Architecture of a decoder with a projection ``lm_head``.
 
-    embedding  the table's name, to which the projection is tied if config.json says so
-    ties       whether they are tied by default
+    embedding  the name of the table to which the projection is tied if config.json says so
+    ties       whether the two are tied by default
+    fields     further fields of the Architecture
     """
     projection = {"decoder.projection.weight": sources("lm_head.weight")}
-    # Llama's and GPT-NeoX's masks and frequencies, which old files hold
+    # Llama's and GPT-NeoX's frequencies and masks, which old files have
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
-    fields: dict[str, Any] = {
-        "prefixes": (prefix,),
-        "tied": tied({"lm_head.weight": embedding}, ties),
-        "buffers": buffers,
-    } | more
-    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
+    ties_of = tied({"lm_head.weight": embedding}, ties)
+    defaults: dict[str, Any] = {"prefixes": (prefix,), "tied": ties_of, "buffers": buffers}
+    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **defaults | fields)
 
 
 def known_type(config: JsonObject, choices: Collection[str]) -> str:
-    """A config.json's model_type; CheckpointError lists the known types, the most similar first."""
-    kind = config.string("model_type")
-    if kind not in choices:
-        from difflib import SequenceMatcher  # which no start needs
+    """A config.json's model_type; CheckpointError, which lists ``choices``, the most similar first, for other types."""
+    model_type = config.string("model_type")
+    if model_type not in choices:
+        from difflib import SequenceMatcher  # not at the top: no start needs it
 
-        nearest = sorted(choices, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
+        nearest = sorted(choices, key=lambda name: (-SequenceMatcher(None, model_type[:100], name).ratio(), name))
         names = ", ".join(nearest)
-        raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported; known: {names}")
-    return kind
+        raise CheckpointError(f"{config.where}: model type {shorten(model_type)} is not supported; known: {names}")
+    return model_type
 
 
-def found_in(table: Mapping[str, str], config: JsonObject) -> Any:
-    """The object of this package that a table names for a config.json's model_type; raises as ``known_type``."""
+def architecture_in(table: Mapping[str, str], config: JsonObject) -> Any:
+    """The object of this package that ``table`` names for a config.json's model_type; raises as ``known_type``."""
     module, name = table[known_type(config, table)].split(".")
     return getattr(import_module(f"{__package__}.{module}"), name)

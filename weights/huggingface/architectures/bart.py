@@ -51,7 +51,7 @@ def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
 def bart_stack(
     config: JsonObject, name: str, norms: NormSpec, positions: PositionSpec, vocabulary: int | None = None
 ) -> StackSpec:
-    """The encoder or decoder that BART's names of settings describe; of ``vocabulary`` tokens, None: of vocab_size."""
+    """The encoder or decoder ``name``, by BART's names of settings; ``vocabulary``: its tokens, None: vocab_size."""
     attention = even_heads(config, "d_model", f"{name}_attention_heads")
     width = attention.query_width
     inner = config.integer(f"{name}_ffn_dim", minimum=1)
@@ -71,7 +71,7 @@ def bart_stack(
 
 TABLE = {
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
-    "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
+    "STACK.positions": sources("STACK.embed_positions.weight", default=sinusoids),
     "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
     "STACK.final_norm.*": sources("STACK.layer_norm.*"),
     "STACK.layers.#.self_attention.qkv.*": sources(*(f"STACK.layers.#.self_attn.{part}_proj.*" for part in "qkv")),
@@ -87,10 +87,10 @@ TABLE = {
     "STACK.layers.#.feed_forward.outer.*": sources("STACK.layers.#.fc2.*"),
     "STACK.layers.#.feed_forward.norm.*": sources("STACK.layers.#.final_layer_norm.*"),
     "decoder.projection.weight": sources(HEAD),
-    "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
+    "decoder.projection.bias": sources(None, added_row=FirstRow("final_logits_bias", rows=1), default=zeros),
 }
 # Learned positions are numbered from 2, as in fairseq: behind 1, the padding token.
-LEARNED = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skip=2)}
+LEARNED_TABLE = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skipped_rows=2)}
 
 
 def _bart_spec(norms: NormSpec) -> Callable[[JsonObject], ModelSpec]:
@@ -105,14 +105,14 @@ STACKS = ("encoder", "decoder")
 BART = TranslatorArchitecture(
     ("BartForConditionalGeneration", "BartModel"),
     _bart_spec(NormSpec(before=False, final=False, embedding=True)),
-    fixed(LEARNED),
+    fixed(LEARNED_TABLE),
     tokenizer_text,
     tied,
 )
 MBART = TranslatorArchitecture(
     ("MBartForConditionalGeneration", "MBartModel"),
     _bart_spec(NormSpec(embedding=True)),
-    fixed(LEARNED),
+    fixed(LEARNED_TABLE),
     translator_text,
     tied,
 )
@@ -145,7 +145,7 @@ def _m2m100_spec(config: JsonObject) -> ModelSpec:
 
 
 def _m2m100_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """By NLLB's tokenizer.json, or by the pieces of M2M100's sentencepiece model with ids of its vocab.json."""
+    """The text of NLLB's tokenizer.json, or of M2M100's sentencepiece model with the ids of its vocab.json."""
     if folder.contains(FILE) or not folder.contains(VOCABULARY):
         return translator_text(folder, config, decoding, spec)
     settings, rows = read_optional(folder, CONFIG), spec.stacks["encoder"].vocabulary
@@ -165,7 +165,7 @@ M2M100 = TranslatorArchitecture(
 
 
 # MarianMT.
-# Flags of config.json -> the only value for this architecture; early configs were BART's.
+# Flag of config.json -> the only value for this architecture; early files have BART's flags.
 FLAGS = {
     "is_encoder_decoder": True,
     "is_decoder": False,
@@ -198,8 +198,8 @@ def _marian_tied(config: JsonObject) -> tuple[str, ...]:
     return (*((SHARED,) * shared), TARGET, *((SOURCE,) * shared), *((HEAD,) * tied))
 
 
-def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
-    """The padding token, unless it is the end token: the makers of the models search without it."""
+def _suppressed_ids(decoding: JsonObject, spec: ModelSpec) -> list[int]:
+    """The id of padding, unless it is the end token's: the makers of the models search without padding."""
     end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
     rows = spec.stacks["decoder"].vocabulary
     if padding >= rows:
@@ -222,16 +222,16 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     if target_name != "vocab.json" or decoder.vocabulary != encoder.vocabulary:
         target = _read_vocabulary(folder, target_name, decoder.vocabulary)
     for name, tokens in (("vocab.json", source), (target_name, target)):
-        lacking = [token for token in (unk, end) if token not in tokens]
-        if lacking:
-            raise CheckpointError(f"{folder.where(name)}: lacks {', '.join(map(shorten, lacking))}")
+        missing = [token for token in (unk, end) if token not in tokens]
+        if missing:
+            raise CheckpointError(f"{folder.where(name)}: lacks {', '.join(map(shorten, missing))}")
     end_id = decoding.integer("eos_token_id")
     if target.index(end) != end_id:
         raise decoding.error("eos_token_id", f"{target.index(end)}, the id of {shorten(end)} in {target_name}", end_id)
     start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
     if start_id >= len(target) or not target[start_id]:
         raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
-    languages = language_tokens([token for token in source if token.startswith(">>")])  # of several targets
+    languages = language_tokens([token for token in source if token.startswith(">>")])  # of a model of several targets
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
@@ -260,5 +260,5 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
 
 
 MARIAN = TranslatorArchitecture(
-    ("MarianMTModel", "MarianModel"), _marian_spec, fixed(TABLE), _marian_text, _marian_tied, never=_never
+    ("MarianMTModel", "MarianModel"), _marian_spec, fixed(TABLE), _marian_text, _marian_tied, _suppressed_ids
 )

@@ -37,9 +37,9 @@ EMBEDDING = {
     "encoder.positions": sources("embeddings.position_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
-# Tensors that do not affect the last hidden states: buffers, and heads.
+# Prefixes of tensors that do not affect the last hidden states: buffers, and heads.
 IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
-# TensorFlow's names of a norm's weights, which early conversions kept.
+# TensorFlow's names of a norm's weights, which early conversions kept -> the current names.
 OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 PREDICTIONS = masked_head(
@@ -61,9 +61,9 @@ def bert_spec(
 ) -> StackSpec:
     """The stack.
 
-    padding      the padding id: its position is the row of that number, positions of tokens follow; -1: none
-    positions    the kind's name in config.json
-    default_act  the feed-forwards' default activation
+    padding      the padding id, whose position is the row of that number, before those of tokens; -1: there is none
+    positions    the position_embedding_type that config.json may have
+    default_act  the default activation of feed-forwards
     """
     refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
     sizes = stack_sizes(config, act=("hidden_act", default_act))
@@ -88,7 +88,7 @@ ROBERTA_HEADS = {
 
 
 def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    positions = sources("embeddings.position_embeddings.weight", skip=spec.positions.padding)
+    positions = sources("embeddings.position_embeddings.weight", skipped_rows=spec.positions.padding)
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 
@@ -131,18 +131,18 @@ ELECTRA = Architecture(
 
 
 # MPNet (Song 2020): BERT with a relative bias, shared by the layers, besides its learned positions.
-MPNET_PADDING = 1  # in transformers it does not depend on config.json
+MPNET_PADDING = 1  # in transformers the id does not depend on config.json
 MPNET_ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.attn.{part}.*" for part in "qkv")),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
     "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
-    "encoder.positions": sources("embeddings.position_embeddings.weight", skip=MPNET_PADDING),
+    "encoder.positions": sources("embeddings.position_embeddings.weight", skipped_rows=MPNET_PADDING),
 }
 
 
 def _mpnet_spec(config: JsonObject) -> StackSpec:
-    refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever it says
+    refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever config.json says
     stack = bert_spec(config, MPNET_PADDING)
     positions = replace(stack.positions, kind="relative", learned=True, buckets=32, max_distance=128)
     return replace(stack, positions=positions, token_types=0)
@@ -179,23 +179,23 @@ ALBERT_HEADS = {
 
 def _albert_spec(config: JsonObject) -> StackSpec:
     stack = bert_spec(config, default_act="gelu_new")
-    layers, groups, inner = _albert_counts(config)
-    if groups > layers or layers * inner > MOST_LAYERS:
-        raise CheckpointError(f"{config.where}: {layers} layers of {inner} each cannot share {groups} groups")
+    layers, groups, blocks = _albert_counts(config)
+    if groups > layers or layers * blocks > MOST_LAYERS:
+        raise CheckpointError(f"{config.where}: {layers} layers of {blocks} each cannot share {groups} groups")
     width = config.integer("embedding_size", 128, minimum=1)
-    return replace(stack, layers=layers * inner, embedding_width=width)
+    return replace(stack, layers=layers * blocks, embedding_width=width)
 
 
 def _albert_counts(config: JsonObject) -> tuple[int, int, int]:
     """(layers, groups, blocks of each layer)."""
-    groups, inner = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
-    return count_layers(config), groups, inner
+    groups, blocks = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
+    return count_layers(config), groups, blocks
 
 
 def _albert_groups(config: JsonObject) -> list[str]:
-    """The group of each block, and its number in the group's layers."""
-    layers, groups, inner = _albert_counts(config)
-    return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
+    """GROUP.albert_layers.NUMBER of each block: its group, and its number among the group's blocks."""
+    layers, groups, blocks = _albert_counts(config)
+    return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(blocks)]
 
 
 ALBERT_IGNORED = (*IGNORED, "pooler.", "predictions.", "sop_classifier.")
@@ -207,24 +207,24 @@ ALBERT = Architecture(
 # jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
 JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
 JINA_GATED = {
-    "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, piece=(0, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, split=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, split=(1, 2)),
     "encoder.layers.#.feed_forward.inner.bias": sources(None),
     "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
     "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.wo.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp.layernorm.*"),
 }
-JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # its feed-forwards -> the activation of those with gates
+JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # feed_forward_type with gates -> the activation
 
 
 def _jina_spec(config: JsonObject) -> StackSpec:
     code = config.nested("auto_map").string("AutoModel", "")
-    if "-qk-" in code:  # only this distinguishes base-code's and base-es's architecture from base-en's
+    if "-qk-" in code:  # only the name distinguishes base-code's and base-es's architecture from base-en's
         raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
-    kind = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
-    if kind != "original":
-        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[kind], gated=True))
+    gates = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
+    if gates != "original":
+        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[gates], gated=True))
     return replace(stack, positions=PositionSpec("alibi", stack.positions.limit, alibi=Alibi(symmetric=True)))
 
 
@@ -249,7 +249,7 @@ DISTILBERT_LAYERS = {
     "encoder.layers.#.feed_forward.outer.*": sources("transformer.layer.#.ffn.lin2.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("transformer.layer.#.output_layer_norm.*"),
 }
-# Sinusoids are stored like learned positions.
+# DistilBERT's table of positions may hold sinusoids, which are stored like learned positions.
 DISTILBERT_IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
 
 DISTILBERT_HEADS = {

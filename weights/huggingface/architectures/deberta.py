@@ -1,4 +1,4 @@
-"""DeBERTa-v2 and v3 (He 2021, He 2023): disentangled attention, a convolution in the larger sizes of v2."""
+"""DeBERTa-v2 and v3 (He 2021, He 2023): disentangled attention, and a convolution in v2's larger sizes."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ EMBEDDING = {
     "encoder.positions": sources("embeddings.position_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
-# A term of the score -> its projection of the rows of distances, where it does not use that of queries or keys.
+# Term of the score -> its projection of the rows of distances, where the term does not use that of queries or keys.
 TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
@@ -43,29 +43,29 @@ def _terms(config: JsonObject) -> list[str]:
 
 def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
     learned = config.boolean("position_biased_input", True)
-    most = config.integer("max_position_embeddings", 512, minimum=1)
-    limit = most if learned else 0
+    positions = config.integer("max_position_embeddings", 512, minimum=1)
+    limit = positions if learned else 0
     if not config.boolean("relative_attention", False) or not terms:
         return PositionSpec("table" if learned else "none", limit=limit)
     distance = config.integer("max_relative_positions", -1, minimum=-1)
     norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
-    form = Disentangled(
+    disentangled = Disentangled(
         "c2p" in terms, "p2c" in terms, shared=config.boolean("share_att_key", False), norm="layer_norm" in norms
     )
     return PositionSpec(
         "disentangled",
         limit=limit,
         buckets=max(config.integer("position_buckets", -1, minimum=-1), 0),
-        max_distance=distance if distance > 0 else most,
+        max_distance=distance if distance > 0 else positions,
         learned=learned,
-        disentangled=form,
+        disentangled=disentangled,
     )
 
 
 def _spec(config: JsonObject) -> StackSpec:
     sizes, terms = architecture.stack_sizes(config), _terms(config)
     width, head_width = sizes["width"], sizes["attention"].head_width
-    narrow = config.integer("embedding_size", width, minimum=1)
+    embedding_width = config.integer("embedding_size", width, minimum=1)
     architecture.refuse(config, conv_groups=1, attention_head_size=head_width)
     kernel = config.integer("conv_kernel_size", 0)
     sizes["attention"] = replace(sizes["attention"], query_scale=(head_width * (1 + len(terms))) ** -0.5)
@@ -74,28 +74,28 @@ def _spec(config: JsonObject) -> StackSpec:
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-7), before=False, final=False, embedding=True),
         positions=_positions(config, terms),
         token_types=config.integer("type_vocab_size", 0),
-        embedding_width=narrow if narrow != width else 0,
-        norm_after_projection=narrow != width,
+        embedding_width=embedding_width if embedding_width != width else 0,
+        norm_after_projection=embedding_width != width,
         convolution=Convolution(kernel, architecture.activation(config, "conv_act", "tanh")) if kernel else None,
     )
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    added = {"encoder.layers.#.self_attention.distances.*": sources(*(TERMS[term] for term in _terms(config)))}
+    table = {"encoder.layers.#.self_attention.distances.*": sources(*(TERMS[term] for term in _terms(config)))}
     if spec.convolution is not None:
-        added["encoder.convolution.*"] = sources("encoder.conv.conv.*", kernel=spec.convolution.width)
-        added["encoder.convolution_norm.*"] = sources("encoder.conv.LayerNorm.*")
-    return LAYERS | ATTENTION | EMBEDDING | added
+        table["encoder.convolution.*"] = sources("encoder.conv.conv.*", kernel=spec.convolution.width)
+        table["encoder.convolution_norm.*"] = sources("encoder.conv.LayerNorm.*")
+    return LAYERS | ATTENTION | EMBEDDING | table
 
 
-def _unused(config: JsonObject) -> tuple[str, ...]:
-    """Tensors that config.json makes unused: a table of positions, in old checkpoints, and those of distances."""
+def _unused_prefixes(config: JsonObject) -> tuple[str, ...]:
+    """Prefixes of tensors that config.json makes unused: of positions, in old checkpoints, and of distances."""
     unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
     relative = config.boolean("relative_attention", False) and _terms(config)
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
-def _kind(config: JsonObject) -> architecture.HeadSource:
+def _predictions_of(config: JsonObject) -> architecture.HeadSource:
     return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
 
 
@@ -105,21 +105,21 @@ LM_PREDICTIONS = architecture.masked_head(
     "lm_predictions.lm_head.decoder",
     "lm_predictions.lm_head.bias",
 )
-POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
+POOLED_HEAD = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
 HEADS = {
     architecture.SEQUENCE: architecture.HeadSource(
         lambda config, spec, labels: HeadSpec(
             "first", labels, inner_width=spec.width, activation=architecture.activation(config, "pooler_hidden_act")
         ),
-        architecture.fixed(POOLED),
+        architecture.fixed(POOLED_HEAD),
     ),
     architecture.TOKENS: architecture.linear_head("each", "classifier"),
     architecture.MASKED: replace(
         PREDICTIONS,
-        table=lambda config, spec: _kind(config).table(config, spec),
-        tied=lambda config: _kind(config).tied(config),
+        table=lambda config, spec: _predictions_of(config).table(config, spec),
+        tied=lambda config: _predictions_of(config).tied(config),
     ),
 }
 DEBERTA = architecture.Architecture(
-    _spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused
+    _spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused_prefixes=_unused_prefixes
 )

@@ -35,7 +35,7 @@ def _gpt2_spec(config: JsonObject) -> StackSpec:
     )
 
 
-# Its layers are Conv1D, whose matrices have the inputs first.
+# GPT-2's linear layers are Conv1D, with matrices [inputs, outputs].
 GPT2_TABLE = {
     "STACK.embedding.weight": sources("wte.weight"),
     "STACK.positions": sources("wpe.weight"),
@@ -53,11 +53,11 @@ GPT2 = decoder(_gpt2_spec, fixed(GPT2_TABLE), "wte.weight", True, "transformer."
 
 def _neox_spec(config: JsonObject) -> StackSpec:
     sizes, share, limit = stack_sizes(config), config.number("rotary_pct", 0.25), count_positions(config)
-    turned = rotary(config, sizes["attention"].head_width, 10_000.0, old="rotary_emb_base", share=share)
+    positions = rotary(config, sizes["attention"].head_width, 10_000.0, key="rotary_emb_base", share=share)
     return StackSpec(
         **sizes | {"vocabulary": count_columns(config, "vocab_size")},
         norms=NormSpec(epsilon=config.number("layer_norm_eps", 1e-5)),
-        positions=PositionSpec("rotary", limit=limit, rotary=turned),
+        positions=PositionSpec("rotary", limit=limit, rotary=positions),
         parallel=config.boolean("use_parallel_residual", True),
     )
 

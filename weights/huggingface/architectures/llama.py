@@ -1,6 +1,6 @@
 """Models whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3, Gemma.
 
-Stacks with rotary positions, gates and shared key heads; encoders made of them, then decoders.
+They are stacks with rotary positions, gates and shared key heads. Encoders come first, then decoders.
 """
 
 import math
@@ -51,27 +51,29 @@ TABLE = {
     "STACK.layers.#.feed_forward.outer.*": sources("layers.#.mlp.down_proj.*"),
     "STACK.final_norm.*": sources("norm.*"),
 }
-NO_BIASES = {f"STACK.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
+NO_FEED_FORWARD_BIASES = {
+    f"STACK.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")
+}
 NO_OUTPUT_BIAS = {"STACK.layers.#.self_attention.output.bias": sources(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
 QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
 
 def shared_heads(
-    config: JsonObject, key_heads: int = 0, head_width: int = 0, heads: int | None = None, **more: Any
+    config: JsonObject, key_heads: int = 0, head_width: int = 0, heads: int | None = None, **fields: Any
 ) -> AttentionSpec:
-    """Attention with perhaps fewer key heads, and heads of any width; ``more``: further fields of the AttentionSpec.
+    """Attention with perhaps fewer key heads, and heads of any width; ``fields``: further fields of the AttentionSpec.
 
     key_heads, head_width  defaults; 0, or null in config.json: as many as query heads, and an even share of the width
-    heads                  the default number of query heads; None: config.json has to name it
+    heads                  the default number of query heads; None: config.json must have the number
     """
     heads = config.integer("num_attention_heads", heads, minimum=1)
-    even = max(count_columns(config) // heads, 1)
-    width = count_columns(config, "head_dim", even if "head_dim" in config.values else head_width or even)
-    key_heads = config.integer(
-        "num_key_value_heads", heads if "num_key_value_heads" in config.values else key_heads or heads, minimum=1
-    )
-    return AttentionSpec(heads, key_heads, width, **more)
+    even_width = max(count_columns(config) // heads, 1)
+    default_width = even_width if "head_dim" in config.values else head_width or even_width
+    width = count_columns(config, "head_dim", default_width)
+    default_heads = heads if "num_key_value_heads" in config.values else key_heads or heads
+    key_heads = config.integer("num_key_value_heads", default_heads, minimum=1)
+    return AttentionSpec(heads, key_heads, width, **fields)
 
 
 def llama_stack(
@@ -79,9 +81,9 @@ def llama_stack(
     attention: AttentionSpec,
     positions: Rotary | None = None,
     act: tuple[str, str] = ("hidden_act", "silu"),
-    **parts: Any,
+    **fields: Any,
 ) -> StackSpec:
-    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json and its default."""
+    """A stack by Llama's names of settings; ``act``: the activation's setting and its default."""
     positions = positions or rotary(config, attention.head_width, 10_000.0)
     inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
@@ -92,7 +94,7 @@ def llama_stack(
         feed_forward=FeedForwardSpec(inner, activation(config, *act), gated=True),
         norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
         positions=PositionSpec("rotary", count_positions(config), rotary=positions),
-        **parts,
+        **fields,
     )
 
 
@@ -101,48 +103,47 @@ def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorS
     keys = spec.attention.key_width
     names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
     qkv = sources(*names, rows=(spec.attention.query_width, keys, keys))
-    return TABLE | {"STACK.layers.#.self_attention.qkv.*": qkv} | ({} if feed_biases else NO_BIASES)
+    return TABLE | {"STACK.layers.#.self_attention.qkv.*": qkv} | ({} if feed_biases else NO_FEED_FORWARD_BIASES)
 
 
-# Qwen 3 and Qwen 2 (Yang 2025, 2024): as encoders mostly causal.
+# Qwen 3 and Qwen 2 (Yang 2025, 2024): most encoders are causal.
 def qwen_stack(config: JsonObject) -> StackSpec:
-    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
-    second = config.string("model_type") == "qwen2"
-    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):  # as gte-Qwen2's
+    refuse(config, use_bidirectional_attention=False)  # transformers ignores the setting, remote code follows it
+    is_qwen2 = config.string("model_type") == "qwen2"
+    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):  # as gte-Qwen2 has it
         raise CheckpointError(
             f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
         )
     causal = config.boolean("is_causal", True)
-    layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
+    layers, attention = count_layers(config), shared_heads(config, 32, 0 if is_qwen2 else 128, head_norms=not is_qwen2)
     positions = rotary(config, attention.head_width, 10_000.0)
     local = None
     if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
-        full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
-        sliding = local_layers(config, layers, lambda i: i >= full)
-        # a causal window includes the row itself; one to both sides is as wide before it and as wide after it
+        first, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
+        sliding = local_layers(config, layers, lambda i: i >= first)
+        # a causal window includes the row itself; a window to both sides is as wide before the row as after it
         reach = (window - 1, 0) if causal else (window, window)
         local = LocalSpec(sliding, *reach) if sliding else None
-    biases = second or config.boolean("attention_bias", False)
+    biases = is_qwen2 or config.boolean("attention_bias", False)
     return llama_stack(config, attention, positions, biases=biases, causal=causal, local=local)
 
 
 def qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    # Qwen 2 has biases of queries, keys and values.
+    # Qwen 2 has biases of queries, keys and values alone.
     return llama_table(spec) | ({} if spec.attention.head_norms else NO_OUTPUT_BIAS)
 
 
 QWEN = Architecture(qwen_stack, qwen_table, ("model.",), IGNORED, heads=QWEN_HEADS)
 
 
-# Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it, and Gemma 2's: norms around each sublayer, local
-# layers.
+# The text stack of Gemma 3 and EmbeddingGemma (Gemma Team 2025), and Gemma 2's: norms around sublayers, local layers.
 GEMMA_TABLE = TABLE | {
     "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
     "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*"),
     "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
 }
-# Their norms multiply by one more than what is stored.
-GEMMA_NORMS = {name: replace(part, offset=1.0) for name, part in GEMMA_TABLE.items() if name.endswith("norm.*")}
+# Gemma's norms multiply by the stored number plus one.
+GEMMA_NORMS = {name: replace(entry, offset=1.0) for name, entry in GEMMA_TABLE.items() if name.endswith("norm.*")}
 GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
@@ -155,7 +156,7 @@ def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary,
 
 
 def gemma_scale(config: JsonObject) -> float:
-    """The factor of the attention's scores."""
+    """The factor of attention's scores."""
     scalar = config.number("query_pre_attn_scalar", 256)
     if scalar <= 0:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)
@@ -164,20 +165,20 @@ def gemma_scale(config: JsonObject) -> float:
 
 def gemma3_stack(config: JsonObject) -> StackSpec:
     refuse(config, attn_logit_softcapping=0)
-    layers, both_sides = count_layers(config), config.boolean("use_bidirectional_attention", False)
-    if not both_sides:
+    layers, bidirectional = count_layers(config), config.boolean("use_bidirectional_attention", False)
+    if not bidirectional:
         refuse(config, is_causal=True)
     attention = shared_heads(config, 4, 256, head_norms=True, query_scale=gemma_scale(config))
-    every = config.integer("sliding_window_pattern", 6, minimum=1)
+    interval = config.integer("sliding_window_pattern", 6, minimum=1)
     window = config.integer("sliding_window", 4096, minimum=1)
-    reach = window // 2 if both_sides else window - 1
-    near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
-    if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
-        near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
-    far = rotary(config, attention.head_width, 1_000_000.0, "full_attention")
-    sliding = local_layers(config, layers, lambda i: (i + 1) % every != 0)
-    local = LocalSpec(sliding, before=reach, after=reach if both_sides else 0, rotary=near)
-    return replace(gemma_stack(config, attention, far, local), causal=not both_sides)
+    reach = window // 2 if bidirectional else window - 1
+    local_rotary = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
+    if not config.has("rope_parameters"):  # old settings are those of the global layers alone
+        local_rotary = Rotary(local_rotary.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
+    global_rotary = rotary(config, attention.head_width, 1_000_000.0, "full_attention")
+    sliding = local_layers(config, layers, lambda i: (i + 1) % interval != 0)
+    local = LocalSpec(sliding, before=reach, after=reach if bidirectional else 0, rotary=local_rotary)
+    return replace(gemma_stack(config, attention, global_rotary, local), causal=not bidirectional)
 
 
 def gemma_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
@@ -188,22 +189,22 @@ GEMMA3 = Architecture(gemma3_stack, gemma_table, ("model.",), IGNORED, heads=GEM
 
 
 # Decoders.
-NO_BIAS = {"STACK.layers.#.self_attention.qkv.bias": sources(None)} | NO_OUTPUT_BIAS
-LONGROPE = ("longrope", "su", "yarn")  # its names in Phi-3's files
-GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
+NO_ATTENTION_BIASES = {"STACK.layers.#.self_attention.qkv.bias": sources(None)} | NO_OUTPUT_BIAS
+LONGROPE = ("longrope", "su", "yarn")  # names of LongRoPE in Phi-3's files
+GREATEST_ALPHA = 1e9  # for heads of 4 dimensions, the power of alpha is then below 1e30
 
 
 # Llama 2 and 3 (Touvron 2023, Grattafiori 2024), SmolLM 2.
-def _biases(config: JsonObject) -> bool:
+def _has_biases(config: JsonObject) -> bool:
     return config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
 
 
 def _llama_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     table = llama_table(spec, config.boolean("mlp_bias", False))
-    return table | ({} if config.boolean("attention_bias", False) else NO_BIAS)
+    return table | ({} if config.boolean("attention_bias", False) else NO_ATTENTION_BIASES)
 
 
-LLAMA = decoder(lambda config: llama_stack(config, shared_heads(config), biases=_biases(config)), _llama_table)
+LLAMA = decoder(lambda config: llama_stack(config, shared_heads(config), biases=_has_biases(config)), _llama_table)
 
 
 # Mistral (Jiang 2023): a window in all layers.
@@ -212,53 +213,53 @@ def _mistral_spec(config: JsonObject) -> StackSpec:
     return replace(stack, local=_all_local(config, stack.layers, 4096))
 
 
-def _all_local(config: JsonObject, layers: int, usual: int | None) -> LocalSpec | None:
-    """Windows of ``sliding_window`` keys in all layers; none where it is null, ``usual`` where it is not there."""
-    if not config.has("sliding_window") and (usual is None or "sliding_window" in config.values):
+def _all_local(config: JsonObject, layers: int, default: int | None) -> LocalSpec | None:
+    """Windows of ``sliding_window`` keys in all layers; none where that is null, ``default`` where it is absent."""
+    if not config.has("sliding_window") and (default is None or "sliding_window" in config.values):
         return None
-    window = config.integer("sliding_window", usual, minimum=1)
+    window = config.integer("sliding_window", default, minimum=1)
     return LocalSpec(tuple(range(layers)), before=window - 1, after=0)
 
 
-def _named_as_llama(more: dict[str, TensorSources]) -> Callable[[JsonObject, StackSpec], dict[str, TensorSources]]:
-    return lambda config, spec: llama_table(spec) | more
+def _llama_table_with(table: dict[str, TensorSources]) -> Callable[[JsonObject, StackSpec], dict[str, TensorSources]]:
+    return lambda config, spec: llama_table(spec) | table
 
 
-MISTRAL = decoder(_mistral_spec, _named_as_llama({}))
+MISTRAL = decoder(_mistral_spec, _llama_table_with({}))
 
 
 # Qwen 2 and 3 (Yang 2024, 2025).
 QWEN_DECODER = decoder(lambda config: replace(qwen_stack(config), causal=False), qwen_table)
 
 
-# SmolLM 3: every fourth layer has no positions, as usual.
+# SmolLM 3: by default, every fourth layer has no positions.
 def _smollm3_spec(config: JsonObject) -> StackSpec:
     layers, attention = count_layers(config), shared_heads(config, 4)
-    every = config.integer("no_rope_layer_interval", 4, minimum=1)
-    turned = config.values.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(layers)]
-    if not isinstance(turned, list) or len(turned) != layers or not all(turn in (0, 1) for turn in turned):
-        raise config.error("no_rope_layers", f"0 or 1 for each of {layers} layers", turned)
-    without = tuple(i for i, turn in enumerate(turned) if not turn)
+    interval = config.integer("no_rope_layer_interval", 4, minimum=1)
+    flags = config.values.get("no_rope_layers") or [int((i + 1) % interval != 0) for i in range(layers)]
+    if not isinstance(flags, list) or len(flags) != layers or not all(flag in (0, 1) for flag in flags):
+        raise config.error("no_rope_layers", f"0 or 1 for each of {layers} layers", flags)
+    layers_without = tuple(i for i, is_rotary in enumerate(flags) if not is_rotary)
     positions = rotary(config, attention.head_width, 2_000_000.0)
-    stack = llama_stack(config, attention, positions, biases=_biases(config))
+    stack = llama_stack(config, attention, positions, biases=_has_biases(config))
     local = None
     if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
         before = config.integer("sliding_window", minimum=1) - 1
-        local = LocalSpec(local_layers(config, layers, lambda i: i in without), before, after=0)
-    return replace(stack, positions=replace(stack.positions, layers_without=without), local=local)
+        local = LocalSpec(local_layers(config, layers, lambda i: i in layers_without), before, after=0)
+    return replace(stack, positions=replace(stack.positions, layers_without=layers_without), local=local)
 
 
 SMOLLM3 = decoder(_smollm3_spec, _llama_table, ties=True)
 
 
-# HunYuan's dense models: norms of heads after positions, whose base grows by a fixed alpha.
+# HunYuan's dense models: norms of heads after positions; the positions' base is raised by a fixed alpha.
 def _hunyuan_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_cla=False)
     attention = shared_heads(config, head_norms=True, norms_after_positions=True)
     positions, parameters = rotary(config, attention.head_width, 10_000.0), rope_parameters(config)
     is_dynamic = "dynamic" in (parameters.values.get("rope_type"), parameters.values.get("type"))
     alpha, width = parameters.number("alpha", 0.0) if is_dynamic else 0.0, attention.head_width
-    if alpha:  # 0 is none, as in transformers
+    if alpha:  # 0 means none, as in transformers
         if not (0 < alpha < GREATEST_ALPHA and width > 2):
             raise parameters.error("alpha", f"from 0 to {GREATEST_ALPHA:g}, with heads wider than 2", alpha)
         positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
@@ -270,10 +271,10 @@ HUNYUAN_NORMS = {
     "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.query_layernorm.*"),
     "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.key_layernorm.*"),
 }
-HUNYUAN = decoder(_hunyuan_spec, _named_as_llama(HUNYUAN_NORMS))
+HUNYUAN = decoder(_hunyuan_spec, _llama_table_with(HUNYUAN_NORMS))
 
 
-# OLMo 2 (2025): norms of what is added alone, and of all queries and all keys.
+# OLMo 2 (2025): norms of sublayers' outputs alone, and norms of the queries and keys of all heads together.
 def _olmo2_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
     biases = config.boolean("attention_bias", False)
@@ -286,54 +287,54 @@ OLMO2_NORMS = {
     "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
     "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
 }
-OLMO2 = decoder(_olmo2_spec, _named_as_llama(OLMO2_NORMS))
+OLMO2 = decoder(_olmo2_spec, _llama_table_with(OLMO2_NORMS))
 
 
-# Phi-3 (Abdin 2024): queries, keys and values in one matrix, the gate and what it multiplies in another.
+# Phi-3 (Abdin 2024): queries, keys and values in one matrix, the two inner layers of feed-forwards in another.
 def _phi3_spec(config: JsonObject) -> StackSpec:
     attention, parameters = shared_heads(config), rope_parameters(config)
     is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
-    plain = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
-    turned = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
-    plain_config = JsonObject(plain | {"rope_parameters": turned}, config.where) if is_long else config
-    positions = rotary(plain_config, attention.head_width, 10_000.0, share=1.0)
+    settings = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
+    without_type = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
+    short = JsonObject(settings | {"rope_parameters": without_type}, config.where) if is_long else config
+    positions = rotary(short, attention.head_width, 10_000.0, share=1.0)
     stack = llama_stack(config, attention, positions, biases=False)
     norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
     stack = replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
-    return replace(stack, positions=_long(config, parameters, stack.positions, positions)) if is_long else stack
+    return replace(stack, positions=_longrope(config, parameters, stack.positions, positions)) if is_long else stack
 
 
-def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
-    """LongRoPE (Ding 2024) with its short factors, for texts within the length of training, where the context ends.
+def _longrope(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
+    """LongRoPE (Ding 2024) with its short factors: the context ends at the length of training.
 
     Longer texts have other factors from their first token on: transformers reads the whole prompt again when an answer
-    grows beyond the length.
+    grows beyond that length.
     """
     limit = positions.limit
     length = trained_length(config, parameters)
     factor = parameters.number("factor", limit / length)
-    usual = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 and length > 1 else 1.0
-    size = parameters.number("attention_factor", usual)
+    default = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 and length > 1 else 1.0
+    size = parameters.number("attention_factor", default)
     divisors = parameters.values.get("short_factor")
     if not isinstance(divisors, list) or not all(type(divisor) in (int, float) for divisor in divisors):
         raise parameters.error("short_factor", "a list of numbers", divisors)
-    # longrope does not use the ramp's numbers
+    # LongRoPE does not use the numbers of the ramp
     stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))
     return replace(positions, limit=min(limit, length), rotary=replace(rotary, stretch=stretch))
 
 
 PHI3_TABLE = {
     "STACK.layers.#.self_attention.qkv.*": sources("layers.#.self_attn.qkv_proj.*"),
-    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", piece=(0, 2)),
-    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", piece=(1, 2)),
+    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", split=(0, 2)),
+    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", split=(1, 2)),
 }
-PHI3 = decoder(_phi3_spec, _named_as_llama(PHI3_TABLE))
+PHI3 = decoder(_phi3_spec, _llama_table_with(PHI3_TABLE))
 
 
 # Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
-def _cap(config: JsonObject, name: str, usual: float) -> float:
-    """A cap; 0 (no cap) where it is null."""
-    return config.number(name, 0.0 if name in config.values else usual)
+def _cap(config: JsonObject, name: str, default: float) -> float:
+    """The cap ``name``; 0, no cap, where config.json has null."""
+    return config.number(name, 0.0 if name in config.values else default)
 
 
 def _gemma2_spec(config: JsonObject) -> StackSpec:
@@ -352,16 +353,16 @@ GEMMA2 = decoder(_gemma2_spec, gemma_table, ties=True)
 def _gemma3_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)
     # Gemma 3's class with images has no cap
-    caps = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
-    cap = _cap(config, "final_logit_softcapping", 0.0) if caps else 0.0
+    may_cap = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
+    cap = _cap(config, "final_logit_softcapping", 0.0) if may_cap else 0.0
     return replace(gemma3_stack(config), causal=False, output_cap=cap)
 
 
-# Of a model that takes images too, the text part.
+# The text part alone where the model takes images too.
 GEMMA3_DECODER = decoder(
     _gemma3_spec,
     gemma_table,
     ties=True,
     prefixes=("model.", "language_model.", "model."),
-    ignored=("vision_tower.", "multi_modal_projector."),
+    ignored_prefixes=("vision_tower.", "multi_modal_projector."),
 )

@@ -1,4 +1,4 @@
-"""Encoders as BERT, but with rotary positions and gates."""
+"""Encoders similar to BERT, with rotary positions and gates."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.architectures import architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
-# ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
+# ModernBERT (Warner 2024): rotary positions of two bases, local layers between global layers, gates, norms before.
 MODERNBERT_TABLE = {
     "encoder.embedding.weight": sources("embeddings.tok_embeddings.weight"),
     "encoder.embedding_norm.*": sources("embeddings.norm.*"),
@@ -16,12 +16,12 @@ MODERNBERT_TABLE = {
     "encoder.layers.#.self_attention.qkv.*": sources("layers.#.attn.Wqkv.*"),
     "encoder.layers.#.self_attention.output.*": sources("layers.#.attn.Wo.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("layers.#.mlp_norm.*"),
-    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.Wi.*", piece=(0, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.Wi.*", piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.Wi.*", split=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.Wi.*", split=(1, 2)),
     "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.Wo.*"),
     "encoder.final_norm.*": sources("final_norm.*"),
 }
-# A setting -> the linear layers whose biases it is of.
+# Setting -> the linear layers that have biases if it is true.
 MODERNBERT_BIASES = {
     "attention_bias": ("self_attention.qkv", "self_attention.output"),
     "mlp_bias": ("feed_forward.inner", "feed_forward.inner_linear", "feed_forward.outer"),
@@ -29,25 +29,24 @@ MODERNBERT_BIASES = {
 
 
 def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    without = [name for name in MODERNBERT_BIASES if not config.boolean(name, False)]
-    layers = [layer for name in without for layer in MODERNBERT_BIASES[name]]
-    return MODERNBERT_TABLE | {f"encoder.layers.#.{layer}.bias": sources(None) for layer in layers}
+    biasless = [names for name, names in MODERNBERT_BIASES.items() if not config.boolean(name, False)]
+    return MODERNBERT_TABLE | {f"encoder.layers.#.{name}.bias": sources(None) for names in biasless for name in names}
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
     sizes = architecture.stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
-    every = config.integer("global_attn_every_n_layers", 3, minimum=1)
+    interval = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = sizes["attention"].head_width
-    far = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
-    near = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
-    sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % every != 0)
+    global_rotary = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    local_rotary = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
+    sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % interval != 0)
     return StackSpec(
         **sizes,
         norms=replace(_modernbert_norms(config), embedding=True, first=False),
-        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=far),
+        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=global_rotary),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
-        local=LocalSpec(sliding, before=window, after=window, rotary=near),
+        local=LocalSpec(sliding, before=window, after=window, rotary=local_rotary),
     )
 
 
@@ -99,8 +98,8 @@ GTE_TABLE = {
     "encoder.layers.#.self_attention.qkv.*": sources("encoder.layer.#.attention.qkv_proj.*"),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.o_proj.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attn_ln.*"),
-    "encoder.layers.#.feed_forward.inner.weight": sources(GTE_GATES_AND_INNER, piece=(1, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.weight": sources(GTE_GATES_AND_INNER, piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner.weight": sources(GTE_GATES_AND_INNER, split=(1, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(GTE_GATES_AND_INNER, split=(0, 2)),
     "encoder.layers.#.feed_forward.inner.bias": sources(None),
     "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
     "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.down_proj.*"),
@@ -139,7 +138,7 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return architecture.rotary(config, width, default)
     architecture.refuse(scaling, mixed_b=None)
-    # Its authors' NTK scaling: the base times the factor, all angles divided by a root of the factor.
+    # NTK scaling as GTE's authors have it: the base times the factor, all angles divided by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
         raise scaling.error("factor", "above zero", factor)
@@ -166,7 +165,7 @@ NOMIC_TABLE = {
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
 }
 NOMIC_IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
-# Its first files have GPT-2's names of settings, later files transformers' names.
+# NomicBERT's first files have GPT-2's names of settings, later files transformers' names.
 NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"
@@ -184,8 +183,8 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
         sizes, epsilon, positions = _nomic_first_sizes(config)
     else:
         sizes, epsilon = architecture.stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
-        turned = architecture.rotary(config, sizes["attention"].head_width, 1000.0)
-        positions = PositionSpec("rotary", config.integer("max_position_embeddings", 2048, minimum=1), rotary=turned)
+        rotary = architecture.rotary(config, sizes["attention"].head_width, 1000.0)
+        positions = PositionSpec("rotary", config.integer("max_position_embeddings", 2048, minimum=1), rotary=rotary)
     return StackSpec(
         **sizes,
         norms=NormSpec("layer", config.number(epsilon, 1e-12), before=False, final=False, embedding=True),
@@ -196,7 +195,7 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
 
 
 def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
-    """(sizes, the setting of the norms' epsilon, positions) by GPT-2's names."""
+    """(sizes, the name of the norms' epsilon, positions) by GPT-2's names of settings."""
     architecture.refuse(
         config,
         **dict.fromkeys("prenorm parallel_block causal use_rms_norm".split(), False),
@@ -215,8 +214,8 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
         limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
-    turned = Rotary(sizes["attention"].head_width, base, interleaved=False)
-    return sizes, "layer_norm_epsilon", PositionSpec("rotary", limit, rotary=turned)
+    rotary = Rotary(sizes["attention"].head_width, base, interleaved=False)
+    return sizes, "layer_norm_epsilon", PositionSpec("rotary", limit, rotary=rotary)
 
 
 NOMIC = architecture.Architecture(

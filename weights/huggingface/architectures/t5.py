@@ -1,6 +1,6 @@
 """T5 (Raffel 2020), flan-T5, mT5, UMT5 and MADLAD-400 (Kudugunta 2023): encoders alone, then encoder-decoders.
 
-Relative buckets instead of positions, no biases, no scaled scores.
+They have relative buckets instead of positions, no biases, and scores without a scale.
 """
 
 import re
@@ -30,7 +30,7 @@ TABLE = {
 
 
 def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -> dict[str, TensorSources]:
-    """The sources of a stack's feed-forwards, the sublayers with this number."""
+    """The sources of a stack's feed-forwards, which are the sublayers ``number`` of its blocks."""
     canonical, stored = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
     return {
         f"{canonical}.norm.*": sources(f"{stored}.layer_norm.*"),
@@ -43,7 +43,7 @@ def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -
 def t5_stack(config: JsonObject) -> StackSpec:
     heads, head_width = config.integer("num_heads", minimum=1), config.integer("d_kv", minimum=1)
     name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
-    # T5's "gated-gelu" is the tanh form.
+    # T5's "gated-gelu" is the approximation by tanh.
     act = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     if act not in ACTIVATIONS:
         raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)
@@ -81,7 +81,7 @@ T5 = Architecture(
 
 # Encoder-decoders.
 CROSS = BLOCK.replace("STACK", "decoder") + ".1"
-BOTH = TABLE | {
+TRANSLATOR_TABLE = TABLE | {
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
     "decoder.layers.#.cross_attention.norm.*": sources(f"{CROSS}.layer_norm.*"),
     "decoder.layers.#.cross_attention.query.*": sources(f"{CROSS}.EncDecAttention.q.*"),
@@ -89,7 +89,7 @@ BOTH = TABLE | {
     "decoder.layers.#.cross_attention.output.*": sources(f"{CROSS}.EncDecAttention.o.*"),
     "decoder.projection.weight": sources(translator.HEAD),
 }
-# T5's tasks of translation, by their names in config.json's task_specific_params and their prefixes there.
+# A task of translation: its name in config.json's task_specific_params, and its prefix there.
 TASK = re.compile(r"translation_(\w+)_to_(\w+): translate (\w+) to (\w+): ")
 
 
@@ -97,20 +97,20 @@ def _translator_spec(config: JsonObject) -> ModelSpec:
     translator.count_tokens(config)
     encoder = t5_stack(config)
     layers = count_layers(config, "num_decoder_layers") if config.has("num_decoder_layers") else encoder.layers
-    # transformers 5 has a setting of its own for this, whose default is the old one.
-    scaled = config.boolean("scale_decoder_outputs", config.boolean("tie_word_embeddings", True))
-    scale = encoder.width**-0.5 if scaled and config.string("model_type") != "mt5" else 1.0
+    # The setting of transformers 5 is scale_decoder_outputs; older files imply it.
+    is_scaled = config.boolean("scale_decoder_outputs", config.boolean("tie_word_embeddings", True))
+    scale = encoder.width**-0.5 if is_scaled and config.string("model_type") != "mt5" else 1.0
     decoder = replace(encoder, layers=layers, cross_attention=True, output_scale=scale)
     return ModelSpec("encoder-decoder", encoder, decoder)
 
 
 def _translator_table(config: JsonObject, spec: ModelSpec) -> Mapping[str, TensorSources]:
     gated = spec.stacks["encoder"].feed_forward.gated
-    return BOTH | feed_forward_sources(gated) | feed_forward_sources(gated, "decoder", 2)
+    return TRANSLATOR_TABLE | feed_forward_sources(gated) | feed_forward_sources(gated, "decoder", 2)
 
 
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """The text: MADLAD's languages are tokens of its vocabulary, T5's words of its tasks."""
+    """The text: MADLAD's languages are tokens of its vocabulary, T5's are words in the prefixes of its tasks."""
     ids = {"decoder_start_token_id": decoding.integer("pad_token_id", 0), "eos_token_id": 1} | decoding.values
     text = translator.tokenizer_text(folder, config, JsonObject(ids, decoding.where), spec)
     return replace(text, languages=language_tokens(text.source_vocabulary) or _tasks(config))
@@ -128,6 +128,6 @@ T5_TRANSLATOR = translator.TranslatorArchitecture(
     _translator_spec,
     _translator_table,
     _text,
-    # An output layer in the file stays, whatever config.json says: mT5's and MADLAD's is not the embedding.
+    # An output layer that the file has stays, whatever config.json says: mT5's and MADLAD's are not the embedding.
     lambda config: (translator.SHARED, translator.SOURCE, translator.TARGET, translator.HEAD),
 )

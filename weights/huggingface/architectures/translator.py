@@ -1,4 +1,4 @@
-"""The description of an encoder-decoder's architecture, and what several share: tied tensors, how text becomes ids."""
+"""The description of an encoder-decoder's architecture, and what architectures share: ties, how text becomes ids."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from fastattn.weights.containers.json_file import JsonObject, read_optional, sho
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.tokenizer import (
     FILE,
-    around_text,
     read_tokenizer,
     tokenizer_class,
+    tokens_around_text,
     tokens_by_id,
     unknown_token,
 )
@@ -22,7 +22,7 @@ from fastattn.weights.tensor_mapping import TensorSources
 
 # The most rows of a position table that is computed, not stored: only the config limits the number.
 MOST_POSITIONS = 1 << 13
-# The most tokens of a vocabulary, which is read before the weights that its size could be compared with.
+# The most tokens of a vocabulary: it is read before the weights, with whose rows its size could be compared.
 MOST_TOKENS = 1 << 22
 
 
@@ -31,19 +31,19 @@ class TranslatorArchitecture:
     """An encoder-decoder in a Hugging Face directory."""
 
     classes: tuple[str, ...]  # of ``architectures``; a config.json without names has the first
-    # (config.json) -> its stacks; raises CheckpointError for what is not supported
+    # (config.json) -> the stacks; raises CheckpointError for settings that are not supported
     spec: Callable[[JsonObject], ModelSpec]
-    # (config.json, its stacks) -> the sources of its tensors, whose names have no leading ``model.``
+    # (config.json, the stacks) -> the sources of the model's tensors, whose names have no leading ``model.``
     table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
-    # (the folder, config.json, the special ids of generation, its stacks) -> the text; weights may not be there yet
+    # (the folder, config.json, the special ids of generation, the stacks) -> the text; weights may not be there yet
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
-    # (config.json) -> names of one tied tensor, which the file may have under any of them. As in transformers, a tensor
-    # that the file has under its own name stays separate
+    # (config.json) -> names of one tied tensor, which the file may have under any of these names. As in transformers, a
+    # tensor that the file has under its own name stays separate
     tied: Callable[[JsonObject], tuple[str, ...]]
-    # (the special ids of generation, its stacks) -> ids that are never produced. These ids and those that settings
+    # (the special ids of generation, the stacks) -> ids that are never produced. These ids and the ids that settings
     # suppress are removed from the output layer, so that all other ids share the whole probability. None: the search
     # leaves out the ids that settings suppress, as in transformers
-    never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
+    suppressed_ids: Callable[[JsonObject, ModelSpec], list[int]] | None = None
 
     def names_class(self, config: JsonObject) -> bool:
         """Whether config.json names a class that is read here, or none."""
@@ -63,7 +63,7 @@ def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | No
 
 
 def tied(config: JsonObject) -> tuple[str, ...]:
-    """Embeddings are one tensor, with the output layer unless config.json says otherwise."""
+    """The names of the embeddings, which are one tensor, and of the output layer unless config.json says otherwise."""
     return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
 
 
@@ -71,19 +71,19 @@ def tied(config: JsonObject) -> tuple[str, ...]:
 class Tokens:
     """A vocabulary."""
 
-    known: dict[int, str]  # id -> token
-    unknown: str  # the token of what it lacks
-    where: str  # its file in errors
-    before: tuple[str, ...] = ()  # tokens that a tokenizer adds before a text
-    after: tuple[str, ...] = ()  # tokens that it adds behind
-    tokenizer: bytes | None = None  # its tokenizer.json
+    by_id: dict[int, str]  # id -> token
+    unknown: str  # the token that stands for pieces that the vocabulary lacks
+    where: str  # the vocabulary's file in errors
+    before: tuple[str, ...] = ()  # tokens that the tokenizer adds before a text
+    after: tuple[str, ...] = ()  # tokens that the tokenizer adds behind a text
+    tokenizer: bytes | None = None  # tokenizer.json
 
 
 def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
     rows = spec.stacks["encoder"].vocabulary
     tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), rows)
-    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
-    return Tokens(known, unknown_token(tokenizer), folder.where(FILE), *around_text(tokenizer), data)
+    by_id = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
+    return Tokens(by_id, unknown_token(tokenizer), folder.where(FILE), *tokens_around_text(tokenizer), tokenizer=data)
 
 
 def tokenizer_text(
@@ -91,15 +91,15 @@ def tokenizer_text(
 ) -> TranslationText:
     """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
 
-    tokens  None: those of the folder's tokenizer
+    tokens  the vocabulary; None: that of the folder's tokenizer
     """
     tokens = tokens or _read_tokens(folder, config, spec)
-    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
+    vocabulary = tuple(tokens.by_id.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
     start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
     if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
-        around = " ".join((*tokens.before, "...", *tokens.after))
-        raise CheckpointError(f"{tokens.where}: should put {shorten(end)} behind a text, puts {shorten(around)}")
+        pattern = " ".join((*tokens.before, "...", *tokens.after))
+        raise CheckpointError(f"{tokens.where}: should put {shorten(end)} behind a text, puts {shorten(pattern)}")
     return TranslationText(
         source_vocabulary=vocabulary,
         target_vocabulary=vocabulary,
@@ -116,31 +116,31 @@ def tokenizer_text(
 def translator_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
-    """The text of a multilingual model; CheckpointError where its tokens include no languages, else as tokenizer_text.
+    """The text of a multilingual model; CheckpointError where no token is a language's, and as ``tokenizer_text``.
 
     The target's language is its start token where the start token is a language or missing (mBART), else its first
     token.
     """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
-    languages = language_tokens(tuple(tokens.known.values()))
+    languages = language_tokens(tuple(tokens.by_id.values()))
     if languages is None or not languages.target:
         raise CheckpointError(f"{tokens.where}: has no tokens of languages, such as __en__, eng_Latn and en_XX")
     codes = {token: code for code, token in languages.tokens.items()}
-    begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
-    if not begins or begins in codes:
+    start_token = tokens.by_id.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
+    if not start_token or start_token in codes:
         languages = replace(languages, target="start")
         start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
         decoding = JsonObject(decoding.values | start, decoding.where)
-    behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
+    is_behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
         text,
         decoder_start_token=None if languages.target == "start" else text.decoder_start_token,
-        add_source_eos=not behind,
+        add_source_eos=not is_behind,
         source_language=settings.string("src_lang", ""),
-        target_language=settings.string("tgt_lang", "") or codes.get(begins, ""),
-        languages=replace(languages, source="after" if behind else "before"),
+        target_language=settings.string("tgt_lang", "") or codes.get(start_token, ""),
+        languages=replace(languages, source="after" if is_behind else "before"),
         single_sentences=True,
     )
 
