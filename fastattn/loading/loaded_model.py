@@ -46,7 +46,7 @@ class ModelBase:
     """
 
     _takes_processes: ClassVar[bool] = False
-    _part: ClassVar[str] = ""  # of a checkpoint, see ``fastattn.weights.read``
+    _checkpoint_part: ClassVar[str] = ""  # of a checkpoint, see ``fastattn.weights.read``
     _pool: Any = None  # of worker processes, if there are any
     _loaded: LoadedModel
 
@@ -80,7 +80,7 @@ class ModelBase:
         def build(checkpoint: Checkpoint, loading: Loading) -> None:
             self._build(precision, threads, backend(device), checkpoint, loading)
 
-        load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
+        load_or_build(folder, precision, type(self).__qualname__, build, device, self._checkpoint_part)
         return_freed_memory()
         if self._takes_processes:
             shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)

@@ -13,7 +13,7 @@ from fastattn.errors import InputError, check_bool, check_count, described
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import FeedForward
-from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, image_starts
+from fastattn.layers.images import ChannelAndPixelGate, ChannelGate, image_starts
 from fastattn.models.residual import ResidualBlock
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, StackSpec
 from fastattn.spec.images import BlockPlace, ResidualSpec, tap_rows
@@ -55,13 +55,13 @@ class CBAM(ImageModule):
         state.gate("channel.", self.channels, 2)  # the sum of an MLP of the mean and one of the maximum
         weight_FE = state.take("spatial.conv.conv.weight", 1, 2, 7, 7).transpose(0, 2, 3, 1).reshape(1, -1)
         state.add("gate.spatial", weight_FE, "spatial.conv.conv.bias", "spatial.conv.bn")
-        self._gate = ChannelAndPlaceGate(state.parameters, "gate")
+        self._gate = ChannelAndPixelGate(state.parameters, "gate")
 
     def weights(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The factors of each image's channels and places: float32 [B, C] and [B, Y, X]."""
         x_ND, grid = self._pixels(x)
         channels_BD = self._gate.channels(x_ND, grid)
-        places_N1 = self._gate.places(self.ops.gate_pixels(x_ND, grid, channels_BD), grid)
+        places_N1 = self._gate.pixels(self.ops.gate_pixels(x_ND, grid, channels_BD), grid)
         return np.asarray(channels_BD), np.asarray(places_N1).reshape(grid)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:

@@ -259,7 +259,7 @@ def test_a_vector_is_the_mean_of_the_grid(tmp_path):
     encoder = Encoder(write_residual(case, read_shapes(case.name), tmp_path))
     expected_BD = read_golden(case.name, "grid").mean(axis=(2, 3))
     assert encoder.dimension == expected_BD.shape[1]
-    np.testing.assert_allclose(encoder._pictures.of_images([*image_of(case)]), expected_BD, atol=1e-5)
+    np.testing.assert_allclose(encoder._picture_vectors.encode_images([*image_of(case)]), expected_BD, atol=1e-5)
     several_BD = encoder.encode_images(pictures())
     np.testing.assert_array_equal(encoder.encode_images(pictures()[2]), several_BD[2])
 
