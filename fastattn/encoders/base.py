@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count, check_texts
-from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
@@ -45,7 +45,7 @@ class EncoderBase(ModelBase):
         checkpoint = checkpoint.as_encoder()
         text, spec = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, EncoderText):
-            raise expected("an encoder's", checkpoint)
+            raise wrong_model_error("an encoder's", checkpoint)
         if spec is None or checkpoint.spec.decoder is not None:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         self._text: EncoderText = text

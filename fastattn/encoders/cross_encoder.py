@@ -1,6 +1,6 @@
 """CrossEncoder: pairs of texts in, scores out; also by a Qwen3-Reranker, a language model that says yes or no.
 
-Its prompt has an instruction, a query and a document (Zhang 2025).
+The prompt of such a model has an instruction, a query and a document (Zhang 2025).
 """
 
 import math
@@ -43,7 +43,7 @@ PROMPT = PairPrompt(
 )
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 QWEN_TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # in Qwen 3's tokenizer.json
-RERANKER_WORD = "rerank"  # in a reranker's name; its tokens and template are those of Qwen's chat models
+RERANKER_WORD = "rerank"  # only its name tells a reranker from Qwen's chat models: tokens and template are the same
 
 
 class CrossEncoder(HeadedModel):

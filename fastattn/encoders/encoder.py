@@ -21,7 +21,7 @@ from fastattn.encoders.vector_head import (
     find_prompt,
 )
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
-from fastattn.loading.loaded_model import expected
+from fastattn.loading.loaded_model import wrong_model_error
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
@@ -54,7 +54,7 @@ class Encoder(EncoderBase):
         self._image_stack, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec | ResidualSpec)
         if not self._takes_texts:
             if checkpoint.spec.decoder is not None:
-                raise expected("an encoder's", checkpoint)
+                raise wrong_model_error("an encoder's", checkpoint)
             self._image_stack = spec
             return checkpoint
         checkpoint = super()._check(checkpoint)
@@ -136,24 +136,24 @@ class Encoder(EncoderBase):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        checked = self._vector_options(**options)
+        checked_options = self._vector_options(**options)
         check_ignored_options(batch_size, convert_to_numpy, "vectors")
         if isinstance(texts, str):
             if self._pool_for(1) is None:
-                return self._run_alone(partial(self._text_vectors.plan, [texts], checked))[0]
-            scheduler, plan = self._plan_for([texts], checked)
+                return self._run_alone(partial(self._text_vectors.plan, [texts], checked_options))[0]
+            scheduler, plan = self._plan_for([texts], checked_options)
             return scheduler.run(plan)[0]
         with progress_bar(show_progress_bar) as progress:
-            scheduler, plan = self._plan_for(check_texts("texts", texts), checked)
+            scheduler, plan = self._plan_for(check_texts("texts", texts), checked_options)
             return scheduler.run(partial(plan, progress=progress))
 
-    def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
-        """``encode`` with ``task="query"``: texts that are searched with."""
-        return self.encode(texts, task="query", **how)
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> np.ndarray:
+        """``encode`` with ``task="query"``, for the texts of queries."""
+        return self.encode(texts, task="query", **options)
 
-    def encode_document(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
-        """``encode`` with ``task="document"``: texts that are searched for."""
-        return self.encode(texts, task="document", **how)
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> np.ndarray:
+        """``encode`` with ``task="document"``, for the texts among which a query searches."""
+        return self.encode(texts, task="document", **options)
 
     @explains_options(TEXTS, EncodeOptions)
     def submit(

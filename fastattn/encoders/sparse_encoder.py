@@ -28,8 +28,8 @@ class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
     precision  also that of the projection onto the vocabulary
-    A vector has a number for each token of the vocabulary, most of them zero: the greatest (or, where the checkpoint
-    says so, the sum) of the numbers that the rows of the text have for that token. Those of single rows are not kept.
+    A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers of the text's
+    rows for that token, or their sum where the checkpoint says so. The numbers of single rows are not stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -81,7 +81,7 @@ class SparseEncoder(EncoderBase):
         return self.encode(texts, task="query", **options)
 
     def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """``encode`` with ``task="document"``, for the texts that a query searches."""
+        """``encode`` with ``task="document"``, for the texts among which a query searches."""
         return self.encode(texts, task="document", **options)
 
     def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
@@ -106,11 +106,11 @@ class SparseEncoder(EncoderBase):
         """
         return sparse_similarity(a, b, self._similarity)
 
-    def _plan(self, before: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, prompt: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
-        ids_B = self._tokenizer.encode([before + text for text in texts], threads)
-        make = partial(self._sparse.rows, most=max_active)
-        return (yield from plan_batches(ids_B, lambda _: make, threads, progress))
+        ids_B = self._tokenizer.encode([prompt + text for text in texts], threads)
+        make_rows = partial(self._sparse.rows, most=max_active)
+        return (yield from plan_batches(ids_B, lambda _: make_rows, threads, progress))
 
 
 class SparseHead:

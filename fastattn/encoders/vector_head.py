@@ -238,7 +238,7 @@ class TextVectors:
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
     def _truncated(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """The vectors truncated, and of unit length where the options or the checkpoint say so."""
+        """The vectors after truncation, and of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
@@ -261,8 +261,8 @@ class TextVectors:
         elif options.long == "mean":
             windows = self._split_long(texts, ids_B, options.prompt)
         if windows is None:
-            make = partial(self._vectors, options=options)
-            vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
+            make, width = partial(self._vectors, options=options), options.width
+            vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=width)
         else:
             make, width = partial(self._pooled, options=options), self._untruncated_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)

@@ -307,15 +307,10 @@ class SelfAttention(Sublayer):
             query_NE = self.ops.take_rows(qkv_NE, firsts_B)
             seen_B2 = None if batch.seen_N2 is None else batch.seen_N2[firsts_B]
             batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_B2)
-        return self.ops.attention(
-            query_NE,
-            qkv_NE,
-            qkv_NE,
-            batch,
-            self.narrow_heads if rows.narrow else self.fused_heads,
-            position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
-            distances=None if self.distances is None else self.distances(rows.longest),
-        )
+        heads = self.narrow_heads if rows.narrow else self.fused_heads
+        bias = rows.bias if self.own_bias is None else self.own_bias(rows.longest)
+        distances = None if self.distances is None else self.distances(rows.longest)
+        return self.ops.attention(query_NE, qkv_NE, qkv_NE, batch, heads, position_bias=bias, distances=distances)
 
 
 class CrossAttention(Sublayer):
@@ -358,13 +353,9 @@ class CrossAttention(Sublayer):
         if is_aligned or rows.cross_attentions is not None:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
             weights_BHTS = self.ops.empty((len(lengths_B), self.heads.query_heads, T, S), query_NF.dtype)
+        batch = RaggedBatch(rows.starts_B1, memory.starts_B1)
         context_NF = self.ops.attention(
-            query_NF,
-            keys_values_NE,
-            keys_values_NE,
-            RaggedBatch(rows.starts_B1, memory.starts_B1),
-            self.heads,
-            weights_BHTS=weights_BHTS,
+            query_NF, keys_values_NE, keys_values_NE, batch, self.heads, weights_BHTS=weights_BHTS
         )
         if rows.cross_attentions is not None:
             rows.cross_attentions.append(np.array(weights_BHTS))

@@ -99,7 +99,7 @@ class WholeRows:
 
     @lazy
     def previous_N(self) -> np.ndarray:
-        """The row before each row; -1 where a sequence may_begin."""
+        """The row before each row; -1 where a sequence begins."""
         previous_N = np.roll(self.rows_N, 1)
         previous_N[self.starts_B1[:-1][np.diff(self.starts_B1) > 0]] = -1
         return previous_N
