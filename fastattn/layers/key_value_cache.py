@@ -70,7 +70,7 @@ class KeyValueCache:
         self.target = RowPool(ops, sizes.row_widths, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.memory_widths, sizes.row_dtype, memory_rows)
         self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 behind each history
-        self._own_rows_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows of the slot's history alone; -1: none
+        self._written_rows_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._memory_slots_R = np.zeros(0, np.int64)
         self._sample_keys_R = np.zeros(0, np.uint64)  # see ``draws``; 0: the slot has no sample
         self._free_slots: list[int] = []
@@ -113,7 +113,7 @@ class KeyValueCache:
         if len(self._free_slots) < count:
             old_count, added = len(self.histories_RS), max(count, len(self.histories_RS))
             self.histories_RS = _extended(self.histories_RS, added, -1)
-            self._own_rows_RS = _extended(self._own_rows_RS, added, -1)
+            self._written_rows_RS = _extended(self._written_rows_RS, added, -1)
             self._memory_slots_R = _extended(self._memory_slots_R, added, 0)
             self._sample_keys_R = _extended(self._sample_keys_R, added, 0)
             self._free_slots.extend(range(old_count + added - 1, old_count - 1, -1))
@@ -126,7 +126,7 @@ class KeyValueCache:
         """Give the slot's history so far to the memory slot, where later sentences with that key begin with it."""
         length = self.length(slot)
         self._first_pass_rows[memory_slot] = self.histories_RS[slot, :length].copy()
-        self._own_rows_RS[slot, :length] = -1
+        self._written_rows_RS[slot, :length] = -1
         self._memory_slots[key] = memory_slot
 
     def memory_slot_of(self, key: Hashable) -> int | None:
@@ -142,9 +142,9 @@ class KeyValueCache:
         """Free a sentence's slots and their rows; where no other sentence uses the memory slot, free that too."""
         for slot in slots_R.tolist() if self.shares_rows else ():
             self._release_rows(self.histories_RS[slot, : self._shared_lengths.pop(slot, 0)])
-        rows_RS = self._own_rows_RS[slots_R]
+        rows_RS = self._written_rows_RS[slots_R]
         self.target.give_back(rows_RS[rows_RS >= 0])
-        self._own_rows_RS[slots_R] = -1
+        self._written_rows_RS[slots_R] = -1
         self.histories_RS[slots_R] = -1
         self._free_slots.extend(slots_R.tolist())
         self._users_P[memory_slot] -= 1
@@ -161,7 +161,7 @@ class KeyValueCache:
         """The rows of the slot's first ``length`` positions, which other histories may share from now on."""
         shared, rows_T = self._shared_lengths.get(slot, 0), self.histories_RS[slot, :length].copy()
         if length > shared:
-            self._own_rows_RS[slot, shared:length] = -1
+            self._written_rows_RS[slot, shared:length] = -1
             self._hold(rows_T[shared:])
             self._shared_lengths[slot] = length
         return rows_T
@@ -226,10 +226,10 @@ class KeyValueCache:
         return int(np.count_nonzero(self.histories_RS[slot] >= 0))
 
     def cut(self, slot: int, length: int) -> None:
-        """Remove the slot's positions from ``length`` on, whose rows no other history has."""
-        rows_T = self._own_rows_RS[slot, length:]
+        """Remove the slot's positions from ``length`` on, whose rows the slot wrote itself."""
+        rows_T = self._written_rows_RS[slot, length:]
         self.target.give_back(rows_T[rows_T >= 0])
-        self._own_rows_RS[slot, length:] = self.histories_RS[slot, length:] = -1
+        self._written_rows_RS[slot, length:] = self.histories_RS[slot, length:] = -1
 
     @property
     def slots(self) -> int:
@@ -242,7 +242,7 @@ class KeyValueCache:
         """rows_N int32: the row for each new token, at its slot and position; layers write keys and values there."""
         rows_N = self.take_rows(len(slots_N), int(positions_N.max()))
         self.histories_RS[slots_N, positions_N] = rows_N
-        self._own_rows_RS[slots_N, positions_N] = rows_N
+        self._written_rows_RS[slots_N, positions_N] = rows_N
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
@@ -250,7 +250,7 @@ class KeyValueCache:
         """rows_N int32: unused rows; the tables get room for positions up to ``last``."""
         if last >= self.histories_RS.shape[1]:
             self.histories_RS = _widened(self.histories_RS, last + 1, -1)
-            self._own_rows_RS = _widened(self._own_rows_RS, last + 1, -1)
+            self._written_rows_RS = _widened(self._written_rows_RS, last + 1, -1)
         if count > self.target.free:
             self._return_dropped_rows()
         rows_N = self.target.take(count)
@@ -262,8 +262,8 @@ class KeyValueCache:
 
     @property
     def written_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tables that a step writes: histories_RS, the rows of each slot alone, the rows' tokens."""
-        return self.histories_RS, self._own_rows_RS, self._tokens_M
+        """The tables that a step writes: histories_RS, the rows that each slot wrote itself, the rows' tokens."""
+        return self.histories_RS, self._written_rows_RS, self._tokens_M
 
     @property
     def tables(self) -> tuple[np.ndarray, ...]:
@@ -337,9 +337,9 @@ class KeyValueCache:
         """Return to the pool the rows of dropped beams, which no history has any more."""
         in_use_M = np.zeros(self.target.rows, bool)
         in_use_M[self.histories_RS[self.histories_RS >= 0]] = True
-        dropped_RS = (self._own_rows_RS >= 0) & ~in_use_M[self._own_rows_RS]
-        self.target.give_back(self._own_rows_RS[dropped_RS])
-        self._own_rows_RS[dropped_RS] = -1
+        dropped_RS = (self._written_rows_RS >= 0) & ~in_use_M[self._written_rows_RS]
+        self.target.give_back(self._written_rows_RS[dropped_RS])
+        self._written_rows_RS[dropped_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
         """Shrink a pool of more than four times the expected rows; those of kept beginnings are expected too."""
@@ -364,8 +364,8 @@ class KeyValueCache:
         new_M = np.zeros(self.target.rows, np.int32)  # from old row numbers to new ones
         new_M[old_K] = np.arange(len(old_K), dtype=np.int32)
         self.histories_RS[inside_RS] = new_M[self.histories_RS[inside_RS]]
-        is_own_RS = self._own_rows_RS >= 0
-        self._own_rows_RS[is_own_RS] = new_M[self._own_rows_RS[is_own_RS]]
+        is_row_RS = self._written_rows_RS >= 0
+        self._written_rows_RS[is_row_RS] = new_M[self._written_rows_RS[is_row_RS]]
         self._first_pass_rows = {slot: new_M[rows_T] for slot, rows_T in self._first_pass_rows.items()}
         self._beginnings = [beginning._replace(rows_T=new_M[beginning.rows_T]) for beginning in self._beginnings]
         if len(self._holders_M):

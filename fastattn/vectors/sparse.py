@@ -85,11 +85,9 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         columns, numbers = vectors_A.row(index)
         dense_V = np.zeros(vectors_A.shape[1])
         dense_V[columns] = numbers
-        values = dense_V[vectors_B.indices]
+        x, y = b_values, dense_V[vectors_B.indices]
         # Terms of the columns where both vectors have a number; below come the sums over each vector alone.
-        terms = b_values * values
-        if name == "manhattan":
-            terms = np.abs(b_values - values) - np.abs(b_values) - np.abs(values)
+        terms = x * y if name != "manhattan" else np.abs(x - y) - np.abs(x) - np.abs(y)
         similarity_AB[index] = _row_sums(vectors_B, terms)
     a_values = vectors_A.data.astype(np.float64)
     if name == "manhattan":
