@@ -53,9 +53,9 @@ Status = tuple[str, int, int, int, int]
 class LoadRecord:
     """What loading a model used, which the cache keeps for later processes.
 
-    needed        the tensors and layers that the model used
-    has_all       whether ``needed`` came from the cache, with all layers
-    packed_path   the file of the packed weights, if an earlier process wrote all of them
+    needed       the tensors and layers that the model used
+    has_all      whether ``needed`` came from the cache, with all layers
+    packed_path  the file of the packed weights, if an earlier process wrote all of them
     """
 
     needed: NeededTensors = field(default_factory=NeededTensors)

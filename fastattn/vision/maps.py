@@ -18,7 +18,7 @@ from fastattn.vision.pictures import load_image, open_picture, visible_area
 MOST_SQUARES = 1 << 12  # that cover an image, one after another
 BATCH_IMAGES = 64  # covered images in memory at once
 SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, the gap between panels, the height of a label
-MOST_MAPS, MOST_PLACES = 256, 1 << 20  # maps of a picture; numbers of a map
+MOST_MAPS, MOST_CELLS = 256, 1 << 20  # maps of a picture; numbers of a map
 DARKEST = 0.2  # the brightness where a map is 0
 BILINEAR = 2  # Pillow's number of the filter
 
@@ -46,8 +46,8 @@ def plot_image_attention(
     if maps_WYX.dtype.kind != "f" or maps_WYX.ndim not in (2, 3) or 0 in maps_WYX.shape[-2:]:
         raise InputError(f"maps should be floating point numbers (W, y, x) or (y, x), got {described(maps)}")
     maps_WYX = maps_WYX[None] if maps_WYX.ndim == 2 else maps_WYX
-    if len(maps_WYX) > MOST_MAPS or maps_WYX.shape[1] * maps_WYX.shape[2] > MOST_PLACES:
-        raise InputError(f"at most {MOST_MAPS} maps of {MOST_PLACES:,} places are drawn, got {maps_WYX.shape}")
+    if len(maps_WYX) > MOST_MAPS or maps_WYX.shape[1] * maps_WYX.shape[2] > MOST_CELLS:
+        raise InputError(f"at most {MOST_MAPS} maps of {MOST_CELLS:,} places are drawn, got {maps_WYX.shape}")
     if not (np.isfinite(maps_WYX) & (maps_WYX >= 0)).all():
         raise InputError("maps should be numbers of at least 0, some are not")
     title_text = checked_title(title)
