@@ -69,7 +69,7 @@ def _check_pixels(size: tuple[int, int], name: str) -> None:
         raise InputError(f"{name}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
 
 
-def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
+def prepare_image(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
     """The image float32 [3, Y, X] of an RGB picture, as transformers' image processors make it."""
     size = _resized_size(picture.size, spec)
     if spec.size[1]:
@@ -87,7 +87,7 @@ def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
 def _resized_size(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
     """The (width, height) to which a picture of that size is resized before it is cropped."""
     height, width = spec.size
-    if width and not height:  # the length of the shorter side
+    if width and not height:  # width is then the length of the shorter side
         longer = int(width * max(size) / min(size))
         height, width = (width, longer) if size[1] < size[0] else (longer, width)
     return (width, height) if width else size
@@ -138,4 +138,4 @@ def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
     """The image float32 [3, Y, X] of a picture; errors call the picture by its number, and its path if it has one."""
     has_path = isinstance(picture, (str, os.PathLike))
     name = f"picture {number}{f', {os.fspath(picture)!r}' if has_path else ''}"
-    return prepare(open_picture(picture, name, spec.white), spec, name)
+    return prepare_image(open_picture(picture, name, spec.white), spec, name)
