@@ -282,7 +282,7 @@ def _compare_translations(
     beam_size: int,
     bounds: Bounds,
 ) -> Comparison:
-    """The Comparison of two translations; they may differ where fastattn's log-probabilities for them nearly agree.
+    """The Comparison of two translations, which may differ where fastattn's log-probabilities differ within the bound.
 
     Of a greedy search the log-probabilities at the first difference are compared, of a beam search the means.
     """
