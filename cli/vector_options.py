@@ -101,12 +101,12 @@ class Lengths:
         lines = f"{self._cut_lines:,} of {counted(self._lines, 'line')}"
         verb = "was" if self._cut_lines == 1 else "were"
         tokens = counted(self._cut_tokens, "token")
-        return f"{lines} {verb} cut at {self._limit.most:,} tokens, by {tokens} in all; --long mean cuts nothing"
+        return f"{lines} {verb} cut at {self._limit.max_length:,} tokens, by {tokens} in all; --long mean cuts nothing"
 
     def _count(self) -> None:
         for tokens in self._limit.exceeded(self._waiting).values():
             self._cut_lines += 1
-            self._cut_tokens += tokens - self._limit.most
+            self._cut_tokens += tokens - self._limit.max_length
         self._waiting, self._characters = [], 0
 
 

@@ -18,7 +18,7 @@ from bench.differences.decoders import ACTIVATIONS
 from bench.differences.encoders import FILE, make_texts
 from bench.differences.folders import OPTION, VOCABULARY, loaded, write_model, write_tokenizer
 from fastattn import weights
-from fastattn.vision.pictures import open_picture, prepare
+from fastattn.vision.pictures import open_picture, prepare_image
 
 SIZES = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3}
 IDS = {"bos_token_id": 1, "eos_token_id": 4, "pad_token_id": 0}
@@ -82,7 +82,7 @@ def compare(case: Case, folder: Path) -> str:
             pixels = processor(load_image(str(path)), return_tensors="pt")["pixel_values"].float()
         except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
             raise Skipped(str(error)) from None
-        image_CYX = prepare(open_picture(path, ""), checkpoint.pictures, "")
+        image_CYX = prepare_image(open_picture(path, ""), checkpoint.pictures, "")
         if fault := difference(f"pixels of {path.name}", image_CYX, pixels[0], 1e-6):
             return fault
         if case.base == "clip":

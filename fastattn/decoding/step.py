@@ -262,7 +262,7 @@ class RecordedSteps:
         model, ops = self.model, self.model.ops
         steps = 1 if is_early else max(1, self.choice.options.min_decoding_length)
         edits = self.choice.edits(CandidateRows(np.full(len(rows), steps)))
-        edits = model.output.capped(edits)
+        edits = model.output.with_cap(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
         normalized = self.scored or edits.suppressed_RJ is not None
         rows.tokens_R[:] = 0
@@ -487,7 +487,7 @@ class DecodingBatch:
             if ids_BC.shape[1] > R:
                 continuing_BR = keep_beams(ends_BC, R)
                 continuing = np.arange(len(ids_BC))[:, None], continuing_BR
-                scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
+                scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.shares_rows else scores_BC
                 done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continuing]).all(axis=1)
             if self.rules is not None:
                 full_B = done_B & (closed_B | ~last_B)
@@ -591,7 +591,7 @@ class DecodingBatch:
         """Return the sentence's best hypotheses and free its slots."""
         count = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-        if self.cache.keeps and self.beam == 1:  # a conversation goes on with it
+        if self.cache.shares_rows and self.beam == 1:  # a conversation goes on with it
             slot = int(sentence.slots_R[0])
             self.cache.keep(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)

@@ -379,13 +379,13 @@ class DecodingWorker:
         if empty:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
         cache, batch = self.cache, empty[-1] if empty else None
-        if self.batches or self.prompts or cache is None or not (empty or cache.keeps):
+        if self.batches or self.prompts or cache is None or not (empty or cache.shares_rows):
             return
         steps = None if batch is None else batch.recorded
-        if cache.keeps:
+        if cache.shares_rows:
             cache.shrink(0, 0)
         small = steps is not None and cache.size + steps.size <= SPARE_BYTES
-        if len(self._spares) < (1 if cache.keeps else MOST_SPARES) and (small or cache.keeps):
+        if len(self._spares) < (1 if cache.shares_rows else MOST_SPARES) and (small or cache.shares_rows):
             self.cache = self._spare_batch = None
             lets_go = batch is None or isinstance(batch.speculate, Decoder)  # the draft model may be closed meanwhile
             self._spares.append((cache, None if steps is None or lets_go else batch))

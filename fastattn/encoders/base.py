@@ -1,13 +1,14 @@
-"""Base of all encoder classes, and the batches of sentences that they run; batches of all callers share passes."""
+"""Base of all encoder classes, and batches of sentences; batches of several callers share passes of the model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, check_count, check_texts
-from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
-# From the last hidden states of a batch, (rows_ND, starts_B1), to one result for each of its texts.
-Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
-MakeFor: TypeAlias = Callable[[list[int]], Make]
+# From the last hidden states of a batch, (rows_ND, starts_B1), to one result for each text of the batch.
+ResultMaker: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
+MakerForBatch: TypeAlias = Callable[[list[int]], ResultMaker]
 
 
 class EncoderBase(ModelBase):
@@ -35,16 +36,16 @@ class EncoderBase(ModelBase):
 
     A result depends on its own text alone: the same bits whatever the other texts and the number of threads. One object
     may serve several Python threads at once. A text of more than ``max_length`` ids is cut. Where a call takes
-    ``show_progress_bar``, True prints on stderr how many texts are done, if it is a terminal.
+    ``show_progress_bar``, True prints how many texts are done on stderr, if stderr is a terminal.
     """
 
-    _part = "encoder"
+    _checkpoint_part = "encoder"
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = checkpoint.as_encoder()
         text, spec = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, EncoderText):
-            raise expected("an encoder's", checkpoint)
+            raise wrong_model_error("an encoder's", checkpoint)
         if spec is None or checkpoint.spec.decoder is not None:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         self._text: EncoderText = text
@@ -66,7 +67,7 @@ class EncoderBase(ModelBase):
         return self._tokenizer.max_length
 
     def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
-        """The tokens of the whole text; the special ones that the model adds have no place in the text."""
+        """The tokens of the whole text; the special tokens that the model adds have no place in the text."""
         return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
@@ -98,19 +99,19 @@ class EncoderBase(ModelBase):
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
     ) -> Any:
-        """The plan's result of each text, in their order; for a str the result of that text."""
+        """The plan's results of the texts, in their order; for a str the result of that text."""
         if isinstance(texts, str):
             return self._run_alone(partial(plan, [texts], None))[0]
-        listed = check_texts("texts", texts)
+        text_list = check_texts("texts", texts)
         with progress_bar(show_progress_bar) as progress:
-            return self._scheduler.run(partial(plan, listed, progress))
+            return self._scheduler.run(partial(plan, text_list, progress))
 
     def _run_alone(self, make_plan: Callable[[], Plan]) -> Any:
-        """The result of a plan for little work, which this thread does without a worker."""
+        """The result of a plan of little work, which the calling thread does without a worker."""
         model = self._loaded.model
 
         def encode(batches: list[EncodingBatch]) -> list[Any]:
-            return [batch.make(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
+            return [batch.make_results(*model.encode(batch.ids_B, batch.types_B, batch.visible_B)) for batch in batches]
 
         return self._scheduler.run_alone(make_plan, encode)
 
@@ -120,8 +121,8 @@ def progress_bar(show: bool | None) -> Progress:
     return Progress(show is not None and check_bool("show_progress_bar", show))
 
 
-def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
-    """Raise InputError for wrong values of sentence-transformers' options, which change nothing here."""
+def check_ignored_options(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
+    """Raise InputError for wrong values of those options of sentence-transformers that have no effect here."""
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if not check_bool("convert_to_numpy", convert_to_numpy):
@@ -129,28 +130,28 @@ def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) 
 
 
 class EncodingBatch:
-    """Sentences of one caller; the batch's result is what ``make`` returns.
+    """Sentences of one caller; the batch's result is what ``make_results`` returns.
 
-    ids_B    int32, one array a sentence
-    make     gets the rows of a pass; starts_B1 says where in them the batch's sentences are
-    types_B  the token types of the ids; None: 0
-    seen_B   how many first ids of each sentence all its ids attend to, -n: n last ones; None: all
-    Of a model's batches all have types_B, or none has; so it is with seen_B.
+    ids_B         int32, one array a sentence
+    make_results  gets the rows of a pass; starts_B1 says where in them the batch's sentences are
+    types_B       the token types of the ids; None: 0
+    visible_B     how many of each sentence's ids all its ids attend to: its first n; -n: its last n; None: all
+    Either all batches of a model have types_B or none has; the same holds for visible_B.
     """
 
     def __init__(
         self,
         ids_B: Sequence[np.ndarray],
-        make: Make,
+        make_results: ResultMaker,
         types_B: Sequence[np.ndarray] | None = None,
-        seen_B: Sequence[int] | None = None,
+        visible_B: Sequence[int] | None = None,
     ):
-        self.ids_B, self.make, self.types_B, self.seen_B = ids_B, make, types_B, seen_B
-        self.weight = self.length = sum(map(len, ids_B))  # which a Scheduler reads
+        self.ids_B, self.make_results, self.types_B, self.visible_B = ids_B, make_results, types_B, visible_B
+        self.weight = self.length = sum(map(len, ids_B))  # a Scheduler reads both
 
 
 class EncodingWorker:
-    """Encodes waiting batches, as many as fit into a pass together, by a model's ``encode`` (``EncoderStack``)."""
+    """Encodes waiting batches, as many together as fit into a pass, by the ``encode`` of an ``EncoderStack``."""
 
     def __init__(self, encode: Callable[..., tuple[np.ndarray, np.ndarray]], slot: WorkerSlot):
         self.encode, self.slot = encode, slot
@@ -160,36 +161,36 @@ class EncodingWorker:
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal rows
-            before, rows = rows, rows + ticket.job.weight
-            return not before or rows <= MOST_ROWS
+            rows_before, rows = rows, rows + ticket.job.weight
+            return not rows_before or rows <= MOST_ROWS
 
         tickets = self.slot.take(has_room)
         if not tickets:
             return False
-        rows_ND, starts_B1 = self.encode(*(_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B")))
+        rows_ND, starts_B1 = self.encode(*(_concatenated(tickets, name) for name in ("ids_B", "types_B", "visible_B")))
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
-            self.slot.finish(ticket, ticket.job.make(rows_ND, starts_B1[first : end + 1]))
+            self.slot.finish(ticket, ticket.job.make_results(rows_ND, starts_B1[first : end + 1]))
             first = end
         return True
 
     def drop(self) -> None:
-        """Nothing is in progress between two passes."""
+        """Do nothing: between two passes no batch is in progress."""
 
 
-def _joined(tickets: Sequence[Ticket], name: str) -> Any:
-    """The values of all batches' attribute, end to end; None where the attribute is None."""
+def _concatenated(tickets: Sequence[Ticket], name: str) -> Any:
+    """The attribute ``name`` of all tickets' batches, end to end; None where the attribute is None."""
     if getattr(tickets[0].job, name) is None:
         return None
     return [value for ticket in tickets for value in getattr(ticket.job, name)]
 
 
 def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
-    """The numbers of the sentences in batches of bounded rows, the longest sentences first.
+    """Batches of a bounded number of rows, each as the numbers of its sentences; the longest sentences come first.
 
-    Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
-    every core, all cores share each batch.
+    Sentences of similar length share a batch, so that the cores' shares are even. With too little work for batches on
+    every core, all cores share each batch; otherwise each core takes whole batches.
     """
     total, max_rows = sum(lengths), MOST_ROWS
     if threads > 1 and total >= 2 * LEAST_ROWS * threads:
@@ -207,45 +208,44 @@ def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
 
 def plan_batches(
     ids_B: Sequence[np.ndarray],
-    make_for: MakeFor,
+    maker_for: MakerForBatch,
     threads: int,
     progress: Progress | None = None,
     *,
     width: int | None = None,
     types_B: Sequence[np.ndarray] | None = None,
-    seen_B: Sequence[int] | None = None,
+    visible_B: Sequence[int] | None = None,
     noun: str = "texts",
 ) -> Plan:
-    """The result of each sentence, in their order: float32 [B, width]; without a width a list of any objects.
+    """The results of the sentences, in their order: float32 [B, width]; without a width a list of any objects.
 
-    make_for         from the numbers of a batch's sentences to the function that makes their results
-    types_B, seen_B  as in EncodingBatch
-    noun             what progress calls the sentences
+    maker_for           from the numbers of a batch's sentences to the function that makes their results
+    types_B, visible_B  as in EncodingBatch
+    noun                what progress calls the sentences
     """
-    count = 0
+    done_count = 0
 
     def batch_of(numbers: list[int]) -> EncodingBatch:
-        make = make_for(numbers)
+        make_results = maker_for(numbers)
 
-        def counted(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
-            nonlocal count
-            results = make(rows_ND, starts_B1)
+        def make_and_count(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
+            nonlocal done_count
+            results = make_results(rows_ND, starts_B1)
             if progress is not None:
-                count += len(numbers)
-                progress.show(f"{count:,} of {len(ids_B):,} {noun}")
+                done_count += len(numbers)
+                progress.show(f"{done_count:,} of {len(ids_B):,} {noun}")
             return results
 
         types = None if types_B is None else [types_B[b] for b in numbers]
-        seen = None if seen_B is None else [seen_B[b] for b in numbers]
-        return EncodingBatch([ids_B[b] for b in numbers], counted, types, seen)
+        visible = None if visible_B is None else [visible_B[b] for b in numbers]
+        return EncodingBatch([ids_B[b] for b in numbers], make_and_count, types, visible)
 
-    # Each core takes whole batches, or all cores share each batch.
     batches = split_batches([len(ids) for ids in ids_B], threads)
-    results = yield [batch_of(numbers) for numbers in batches]
+    batch_results = yield [batch_of(numbers) for numbers in batches]
     if width is None:
-        result_of = {b: result for numbers, made_B in zip(batches, results) for b, result in zip(numbers, made_B)}
+        result_of = dict(zip(chain(*batches), chain(*batch_results)))
         return [result_of[b] for b in range(len(ids_B))]
-    rows_BE = np.zeros((len(ids_B), width), np.float32)
-    for numbers, made_BE in zip(batches, results):
-        rows_BE[numbers] = made_BE
-    return rows_BE
+    results_BE = np.zeros((len(ids_B), width), np.float32)
+    for numbers, results in zip(batches, batch_results):
+        results_BE[numbers] = results
+    return results_BE

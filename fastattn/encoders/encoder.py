@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, check_ignored, progress_bar
+from fastattn.encoders.base import EncoderBase, check_ignored_options, progress_bar
 from fastattn.encoders.vector_head import (
     EncodeOptions,
     PictureVectors,
@@ -17,11 +17,11 @@ from fastattn.encoders.vector_head import (
     TextTooLongError,
     TextVectors,
     VectorOptions,
-    check_vectors,
+    check_settings,
     find_prompt,
 )
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
-from fastattn.loading.loaded_model import expected
+from fastattn.loading.loaded_model import wrong_model_error
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
@@ -35,8 +35,8 @@ from fastattn.vision.pictures import is_picture
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses
 
-# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, later enough for batches of
-# similar lengths on every core; a window ends where its texts have this many characters.
+# The texts of a window, which encode_iter reads ahead: few at first, so that the first vectors come soon, later enough
+# for batches of similar lengths on every core. A window ends earlier where its texts have WINDOW_CHARACTERS.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
 
@@ -54,25 +54,25 @@ class Encoder(EncoderBase):
         self._image_stack, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec | ResidualSpec)
         if not self._takes_texts:
             if checkpoint.spec.decoder is not None:
-                raise expected("an encoder's", checkpoint)
+                raise wrong_model_error("an encoder's", checkpoint)
             self._image_stack = spec
             return checkpoint
         checkpoint = super()._check(checkpoint)
-        check_vectors(self._text, self._spec.width)
+        check_settings(self._text, self._spec.width)
         return checkpoint.without_head()
 
     def _prepare(self) -> None:
         if self._image_spec is not None:
-            self._pictures = PictureVectors(self._image_spec, self._image_stack, self._loaded)
+            self._picture_vectors = PictureVectors(self._image_spec, self._image_stack, self._loaded)
         if self._takes_texts:
             super()._prepare()
             loaded = self._loaded
-            self._vectors = TextVectors(self._text, self._spec.width, self._tokenizer, loaded.ops, loaded.threads)
+            self._text_vectors = TextVectors(self._text, self._spec.width, self._tokenizer, loaded.ops, loaded.threads)
 
     @property
     def max_length(self) -> int:
         """The most ids of a text, special ones included; longer texts are cut."""
-        self._expect("texts", self._takes_texts)
+        self._expect_input("texts", self._takes_texts)
         return super().max_length
 
     @property
@@ -80,13 +80,13 @@ class Encoder(EncoderBase):
         """The checkpoint's prompts by name."""
         return super().prompts if self._takes_texts else {}
 
-    def _expect(self, kind: str, accepted: bool) -> None:
+    def _expect_input(self, noun: str, accepted: bool) -> None:
         if not accepted:
-            raise InputError(f"this model takes no {kind}: see Encoder.encode{'' if kind == 'pictures' else '_images'}")
+            raise InputError(f"this model takes no {noun}: see Encoder.encode{'' if noun == 'pictures' else '_images'}")
 
     def _vector_options(self, **options: Any) -> VectorOptions:
-        self._expect("texts", self._takes_texts)
-        return self._vectors.options(**options)
+        self._expect_input("texts", self._takes_texts)
+        return self._text_vectors.options(**options)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "EncodingProcesses":
         from fastattn.encoders.worker_processes import EncodingProcesses
@@ -96,13 +96,13 @@ class Encoder(EncoderBase):
     @property
     def dimension(self) -> int:
         """The width of a vector."""
-        return self._vectors.width(self._text.pooling) if self._takes_texts else self._pictures.dimension
+        return self._text_vectors.width(self._text.pooling) if self._takes_texts else self._picture_vectors.dimension
 
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers have, for ``processes.choice``."""
         if not self._takes_texts:
-            return 0  # texts alone are shared among processes
+            return 0  # work on pictures is not shared among processes
         stack = self._spec
         return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
@@ -132,28 +132,28 @@ class Encoder(EncoderBase):
                               with the special tokens and the prompt around it. The mean of the windows' vectors after
                               pooling and dense layers, weighted by how many tokens of the text each window has, is
                               normalized and truncated like any other vector
-        output_dtype, ranges  see ``quantize_vectors``; ranges None: those of these vectors
+        output_dtype, ranges  see ``quantize_vectors``; ranges None: the ranges of the vectors that are returned
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        checked = self._vector_options(**options)
-        check_ignored(batch_size, convert_to_numpy, "vectors")
+        checked_options = self._vector_options(**options)
+        check_ignored_options(batch_size, convert_to_numpy, "vectors")
         if isinstance(texts, str):
             if self._pool_for(1) is None:
-                return self._run_alone(partial(self._vectors.plan, [texts], checked))[0]
-            scheduler, plan = self._plan_for([texts], checked)
+                return self._run_alone(partial(self._text_vectors.plan, [texts], checked_options))[0]
+            scheduler, plan = self._plan_for([texts], checked_options)
             return scheduler.run(plan)[0]
         with progress_bar(show_progress_bar) as progress:
-            scheduler, plan = self._plan_for(check_texts("texts", texts), checked)
+            scheduler, plan = self._plan_for(check_texts("texts", texts), checked_options)
             return scheduler.run(partial(plan, progress=progress))
 
-    def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
-        """``encode`` with ``task="query"``: texts that are searched with."""
-        return self.encode(texts, task="query", **how)
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> np.ndarray:
+        """``encode`` with ``task="query"``, for the texts of queries."""
+        return self.encode(texts, task="query", **options)
 
-    def encode_document(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
-        """``encode`` with ``task="document"``: texts that are searched for."""
-        return self.encode(texts, task="document", **how)
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> np.ndarray:
+        """``encode`` with ``task="document"``, for the texts among which a query searches."""
+        return self.encode(texts, task="document", **options)
 
     @explains_options(TEXTS, EncodeOptions)
     def submit(
@@ -161,24 +161,25 @@ class Encoder(EncoderBase):
     ) -> "Future[np.ndarray]":
         """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
 
-        Texts of all callers share batches, with the vectors that each has alone. ``cancel()`` drops batches that have
-        not begun. The exit of the process ends unfinished work, and a forked child has no part in it.
+        Texts of all callers share passes; each has the vector that it has alone. ``cancel()`` drops batches that have
+        not begun. The exit of the process ends unfinished work, and a forked child does none of it.
         caller  any hashable value: callers get equal shares, however much each submits; None: this thread
         Raises as ``encode`` does, and QueueFullError where too much waits. The future raises for a text that is too
         long.
         """
-        checked = self._vector_options(**options)
-        scheduler, plan = self._plan_for(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
+        checked_options = self._vector_options(**options)
+        text_list = check_texts("texts", [texts] if isinstance(texts, str) else texts)
+        scheduler, plan_vectors = self._plan_for(text_list, checked_options)
 
         def make_plan() -> Plan:
-            vectors_BE = yield from plan()
+            vectors_BE = yield from plan_vectors()
             return vectors_BE[0] if isinstance(texts, str) else vectors_BE
 
         return scheduler.submit(make_plan, caller)
 
-    async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
+    async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **options: Any) -> np.ndarray:
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        return await awaited(partial(self.submit, texts, **how), caller)
+        return await awaited(partial(self.submit, texts, **options), caller)
 
     @explains_options(TEXTS, EncodeOptions)
     def encode_iter(self, texts: Iterable[str], **options: "Unpack[EncodeOptions]") -> Iterator[np.ndarray]:
@@ -187,15 +188,14 @@ class Encoder(EncoderBase):
         It reads at most a thousand texts ahead, so memory is bounded however many texts there are. An error, of a text
         or of the iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        checked = self._vector_options(**options)
+        checked_options = self._vector_options(**options)
         check_several("texts", texts, "an iterable of str")
-        if checked.output_dtype in ("int8", "uint8") and checked.ranges_2E is None:
-            raise InputError(
-                f"{checked.output_dtype} needs ranges: vectors are yielded before those of all texts are known"
-            )
+        output_dtype = checked_options.output_dtype
+        if output_dtype in ("int8", "uint8") and checked_options.ranges_2E is None:
+            raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
         if self._pool is not None:
-            return self._encode_shared(self._pool, texts, checked)
-        return self._encode_windows(enumerate(texts), checked)
+            return self._encode_in_processes(self._pool, texts, checked_options)
+        return self._encode_windows(enumerate(texts), checked_options)
 
     def encode_images(
         self,
@@ -207,32 +207,32 @@ class Encoder(EncoderBase):
     ) -> np.ndarray:
         """Vectors of pictures, by a model that takes pictures (ViT, CLIP): [pictures, dimension]; [dimension] for one.
 
-        images  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these. They are
-                turned, resized, cropped and scaled as the checkpoint says
-        CLIP's vectors of pictures and of texts compare (``similarity``); a ViT's is its row for the whole image.
+        images  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of such pictures. They
+                are turned, resized, cropped and scaled as the checkpoint says
+        CLIP's vectors of pictures and of texts compare (``similarity``); a ViT's vector is its row for the whole image.
         Raises InputError for anything but a sound picture of at most 67 million pixels.
         """
-        self._expect("pictures", self._image_spec is not None)
+        self._expect_input("pictures", self._image_spec is not None)
         width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
         normalize, single = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
         with progress_bar(show_progress_bar) as progress:
             pictures = [images] if single else check_several("images", images, "a picture or several")
-            vectors_BE = self._pictures.encode(pictures, progress)[:, :width]
+            vectors_BE = self._picture_vectors.encode(pictures, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
         return vectors_BE[0] if single else vectors_BE
 
     @property
     def image_spec(self) -> PictureSpec:
         """How a picture becomes an image; InputError for a model that takes texts alone."""
-        self._expect("pictures", self._image_spec is not None)
+        self._expect_input("pictures", self._image_spec is not None)
         return cast(PictureSpec, self._image_spec)
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``vision.saliency``: from images to 1 less the cosine of each one's vector with this one's, float32."""
-        (whole_E,) = unit_length(self._pictures.of_images([image_CYX]))
+        """For ``vision.saliency``: a function from variants of an image to 1 - cosine(vector of each, of the image)."""
+        (vector_E,) = unit_length(self._picture_vectors.encode_images([image_CYX]))
 
         def changes(images: list[np.ndarray]) -> np.ndarray:
-            return np.asarray(1 - unit_length(self._pictures.of_images(images)) @ whole_E, np.float32)
+            return np.asarray(1 - unit_length(self._picture_vectors.encode_images(images)) @ vector_E, np.float32)
 
         return changes
 
@@ -243,13 +243,13 @@ class Encoder(EncoderBase):
         The prompt that ``encode`` would put before the text and the special tokens count too. ``encode`` cuts the
         tokens beyond ``max_length``.
         """
-        self._expect("texts", self._takes_texts)
-        before = find_prompt(self._text, **options)
-        listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
+        self._expect_input("texts", self._takes_texts)
+        prompt = find_prompt(self._text, **options)
+        prompted_texts = [prompt + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
         tokenizer = self._tokenizer
-        special = tokenizer.max_length - tokenizer.room
-        ids_B = tokenizer.encode_whole(listed, self._loaded.threads)
-        counts_B = np.array([len(ids) + special for ids in ids_B], np.int64)
+        special_count = tokenizer.max_length - tokenizer.room
+        ids_B = tokenizer.encode_whole(prompted_texts, self._loaded.threads)
+        counts_B = np.array([len(ids) + special_count for ids in ids_B], np.int64)
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -267,40 +267,40 @@ class Encoder(EncoderBase):
         return similarity(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """similarity_N float32 of each vector of a [N, D] or [D] with the one of the same number in b."""
+        """similarity_N float32 of each vector of a [N, D] or [D] with the vector of the same number in b."""
         return similarity_pairwise(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def _plan_for(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
-        """(scheduler, function of a Progress that makes its plan) for the vectors of texts."""
+        """(scheduler, function from a Progress to the plan) for the vectors of the texts."""
         pool = self._pool_for(len(texts))
         if pool is None:
-            return self._scheduler, partial(self._vectors.plan, texts, options)
+            return self._scheduler, partial(self._text_vectors.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
-            self._vectors.check(texts, options)
+            self._text_vectors.check(texts, options)
             return (yield from pool.plan(texts, options, progress))
 
         return pool.scheduler, plan
 
-    def _encode_shared(
+    def _encode_in_processes(
         self, pool: "EncodingProcesses", texts: Iterable[str], options: VectorOptions
     ) -> Iterator[np.ndarray]:
-        """``encode_iter`` by processes; this one encodes the first texts, which may be all of a short call."""
+        """``encode_iter`` by worker processes; this process encodes the first texts: a short call may have no more."""
         numbered = enumerate(texts)
         yield from self._encode_windows(islice(numbered, pool.least - 1), options)
         yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
         for number, text in numbered:
-            self._vectors.check([check_text("texts", text, number)], options, number)
+            self._text_vectors.check([check_text("texts", text, number)], options, number)
             yield len(text), text
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         first, size, failure = 0, FIRST_WINDOW, None
-        source = ((len(check_text("texts", text, number)), text) for number, text in numbered)
+        sized_texts = ((len(check_text("texts", text, number)), text) for number, text in numbered)
         while failure is None:
-            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, size)
-            plan = partial(self._vectors.plan, options=options, first=first)
+            window, _, failure = read_ahead(sized_texts, WINDOW_CHARACTERS, size)
+            plan = partial(self._text_vectors.plan, options=options, first=first)
             try:
                 vectors_BE = self._scheduler.run(partial(plan, window))
             except TextTooLongError as error:
@@ -314,27 +314,27 @@ class Encoder(EncoderBase):
 
 
 class TokenLimit:
-    """Compares the tokens of texts with an encoder's ``max_length``, ``most``.
+    """Compares the numbers of tokens of texts with an encoder's ``max_length``.
 
-    options  of ``Encoder.encode``; the options that choose a prompt count
+    options  of ``Encoder.encode``; only those that choose a prompt matter
     """
 
     def __init__(self, encoder: Encoder, options: Mapping[str, Any]):
-        self.most = encoder.max_length
-        self._prompt = {name: options[name] for name in ("task", "prompt_name", "prompt") if name in options}
+        self.max_length = encoder.max_length
+        self._prompt_options = {name: options[name] for name in ("task", "prompt_name", "prompt") if name in options}
         self._encoder = encoder
         # A token is at least one byte of the text, except where a normalizer writes a character out as several.
-        self._bytes = self.most - int(encoder.count_tokens("", **self._prompt))
+        self._max_bytes = self.max_length - int(encoder.count_tokens("", **self._prompt_options))
 
     def may_exceed(self, text: str) -> bool:
         """Whether the text has so many bytes that its tokens have to be counted."""
-        return len(text.encode()) > self._bytes
+        return len(text.encode()) > self._max_bytes
 
     def exceeded(self, texts: Sequence[str]) -> dict[int, int]:
-        """From the number of each text with too many tokens to how many it has."""
-        numbers = [number for number, text in enumerate(texts) if self.may_exceed(text)]
-        counts = self._encoder.count_tokens([texts[number] for number in numbers], **self._prompt)
-        return {number: count for number, count in zip(numbers, counts.tolist(), strict=True) if count > self.most}
+        """{index of a text with too many tokens: how many tokens it has}."""
+        indices = [index for index, text in enumerate(texts) if self.may_exceed(text)]
+        counts = self._encoder.count_tokens([texts[index] for index in indices], **self._prompt_options)
+        return {index: count for index, count in zip(indices, counts.tolist(), strict=True) if count > self.max_length}
 
     def refusal(self, tokens: int) -> str:
-        return f"{tokens:,} tokens, the model takes {self.most:,}"
+        return f"{tokens:,} tokens, the model takes {self.max_length:,}"

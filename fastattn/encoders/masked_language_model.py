@@ -18,8 +18,8 @@ from fastattn.system.progress import Progress
 class MaskedLanguageModel(EncoderBase):
     """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
 
-    precision  of the projection onto the vocabulary too
-    Only masks go through that projection, whose numbers are never stored.
+    precision  also that of the projection onto the vocabulary
+    Only the rows of masks go through that projection, and its numbers are never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -44,12 +44,12 @@ class MaskedLanguageModel(EncoderBase):
         """The ``top_k`` most probable tokens for the mask of each text, best first; one such list for a str.
 
         A token is a dict of "score" (its probability), "token" (its id), "token_str" and "sequence" (the text with it).
-        A text with several masks gets a list of such lists: each mask is predicted by itself while the rest stay masks.
+        A text with several masks gets one such list for each mask, which is predicted while the other masks stay masks.
         Raises InputError for other values, and for a text without a mask.
         """
         k = min(check_count("top_k", top_k), self._head.spec.outputs)
-        filled: list[Any] = self._run(partial(self._plan, k), texts, show_progress_bar)
-        return filled
+        predictions: list[Any] = self._run(partial(self._plan, k), texts, show_progress_bar)
+        return predictions
 
     def _plan(self, k: int, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
@@ -60,16 +60,16 @@ class MaskedLanguageModel(EncoderBase):
                 within = f" within its first {self.max_length} tokens" if self.mask_token in texts[number] else ""
                 raise InputError(f"text number {number} has no {self.mask_token}{within}")
 
-        def make_for(numbers: list[int]) -> Any:
-            return partial(self._best, k, [positions_B[b] for b in numbers])
+        def maker_for(numbers: list[int]) -> Any:
+            return partial(self._top_k, k, [positions_B[b] for b in numbers])
 
-        best_B = yield from plan_batches(ids_B, make_for, threads, progress)
-        return [self._result(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
+        top_B = yield from plan_batches(ids_B, maker_for, threads, progress)
+        return [self._result(ids, positions, *top) for ids, positions, top in zip(ids_B, positions_B, top_B)]
 
-    def _best(
+    def _top_k(
         self, k: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
+        """(log_probs_Rk, ids_Rk) of each sentence's masks."""
         rows_R = np.concatenate([start + positions for start, positions in zip(starts_B1, positions_B)])
         log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, k)
         check_numbers(not np.isnan(log_probs_Rk).any())
@@ -80,15 +80,15 @@ class MaskedLanguageModel(EncoderBase):
         self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
     ) -> list[Any]:
         tokenizer, single = self._tokenizer, len(positions) == 1
-        masks = []
+        tokens_of_masks = []
         for position, log_probs_k, ids_k in zip(positions, log_probs_Rk, ids_Rk):
             tokens = []
             for score, token in zip(np.exp(log_probs_k.astype(np.float64)).tolist(), ids_k.tolist()):
-                filled = ids.copy()
-                filled[position] = token
-                # without special tokens the remaining masks would vanish
-                sequence = tokenizer.decode(filled.tolist(), skip_special=single)
+                filled_ids = ids.copy()
+                filled_ids[position] = token
+                # skip_special would drop the remaining masks too
+                sequence = tokenizer.decode(filled_ids.tolist(), skip_special=single)
                 text = tokenizer.decode([token], skip_special=False)
                 tokens.append({"score": score, "token": token, "token_str": text, "sequence": sequence})
-            masks.append(tokens)
-        return masks[0] if single else masks
+            tokens_of_masks.append(tokens)
+        return tokens_of_masks[0] if single else tokens_of_masks

@@ -23,9 +23,9 @@ SCORED_ROWS = 1 << 14
 class MultiVectorEncoder(EncoderBase):
     """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
 
-    The checkpoint says how queries and documents differ: what stands before them, how long they are, what fills queries
-    up, which tokens are skipped.
-    Raises CheckpointError for a path without a valid checkpoint that is made for this.
+    The checkpoint says how queries and documents differ: what stands before them, how long they are, which token fills
+    queries up, which tokens are skipped.
+    Raises CheckpointError for a path without a valid checkpoint that is made for a vector a token.
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -44,18 +44,17 @@ class MultiVectorEncoder(EncoderBase):
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.take_whole(settings.markers)
-        indices = (tokenizer.index(word) for word in settings.skipped)
-        unknown = tokenizer.unknown
-        self._skipped = np.array([i for i in indices if i is not None and i != unknown], np.int32)
-        self._filling = tokenizer.index(settings.expansion_token) if settings.expansion else None
-        if settings.expansion and self._filling is None:
+        unknown, indices = tokenizer.unknown, (tokenizer.index(word) for word in settings.skipped)
+        self._skipped_ids = np.array([i for i in indices if i is not None and i != unknown], np.int32)
+        self._expansion_id = tokenizer.index(settings.expansion_token) if settings.expansion else None
+        if settings.expansion and self._expansion_id is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
         if settings.expansion > MOST_FILLED:
             raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
-        special = tokenizer.max_length - tokenizer.room
+        specials = tokenizer.max_length - tokenizer.room
         for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):
-            if length < special + 1 or (limit and length > limit):
-                raise CheckpointError(f"{name} {length} does not fit {special} special tokens and {limit} positions")
+            if length < specials + 1 or (limit and length > limit):
+                raise CheckpointError(f"{name} {length} does not fit {specials} special tokens and {limit} positions")
 
     @property
     def dimension(self) -> int:
@@ -64,7 +63,7 @@ class MultiVectorEncoder(EncoderBase):
 
     @property
     def query_length(self) -> int:
-        """The most ids of a query, special ones and the prompt's included; longer queries are cut."""
+        """The most ids of a query, including the special ones and those of the prompt; longer queries are cut."""
         settings = self._settings
         if settings.expansion and settings.expansion_cuts:
             return settings.expansion
@@ -75,13 +74,13 @@ class MultiVectorEncoder(EncoderBase):
         """The most ids of a document, counted as for ``query_length``."""
         return self._settings.document_length or self.max_length
 
-    def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """The vectors of queries: a list of float32 [T, dimension]; one array for a str. ``how`` as for ``encode``."""
-        return self.encode(texts, task="query", **how)
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """``encode`` with ``task="query"``: a list of float32 [T, dimension]; one array for a str."""
+        return self.encode(texts, task="query", **options)
 
-    def encode_document(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """The vectors of documents, except those of skipped tokens, as ``encode_query`` returns them."""
-        return self.encode(texts, task="document", **how)
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """``encode`` with ``task="document"``, usually without the vectors of skipped tokens."""
+        return self.encode(texts, task="document", **options)
 
     @explains_options(TEXTS)
     def encode(
@@ -95,8 +94,8 @@ class MultiVectorEncoder(EncoderBase):
     ) -> Any:
         """The vectors of ``texts``: a list of float32 [T, dimension] in their order; one array for a str.
 
-        task                 "query" or "document"; None: a document without a prompt, as long as the encoder takes
-        prompt_name, prompt  put before every text, as ``Encoder.encode`` has them
+        task                 "query" or "document"; None: a document without a prompt, cut at the encoder's max_length
+        prompt_name, prompt  put before every text, chosen as for ``Encoder.encode``
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
@@ -110,53 +109,53 @@ class MultiVectorEncoder(EncoderBase):
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
         single = isinstance(queries, np.ndarray) and queries.ndim == 2
-        checked = _checked_vectors("queries", [queries] if single else queries, self.dimension)
-        rows = _checked_vectors("documents", documents, self.dimension)
-        scores_QD = np.empty((len(checked), len(rows)), np.float32)
+        queries_Q = _checked_vectors("queries", [queries] if single else queries, self.dimension)
+        documents_D = _checked_vectors("documents", documents, self.dimension)
+        scores_QD = np.empty((len(queries_Q), len(documents_D)), np.float32)
         ops = self._loaded.ops
         with ops.use_threads(self._loaded.threads):
-            packed = [ops.pack_linear(query_TE) if len(query_TE) else None for query_TE in checked]
-            for first, end in _blocks([len(document_SE) for document_SE in rows]):
-                starts_B1 = np.zeros(end - first + 1, np.int64)
-                np.cumsum([len(document_SE) for document_SE in rows[first:end]], out=starts_B1[1:])
-                rows_NE = np.concatenate(rows[first:end])
-                for q, query in enumerate(packed):
+            packed_Q = [ops.pack_linear(query_TE) if len(query_TE) else None for query_TE in queries_Q]
+            for first, end in _blocks([len(document_SE) for document_SE in documents_D]):
+                starts_D1 = np.zeros(end - first + 1, np.int64)
+                np.cumsum([len(document_SE) for document_SE in documents_D[first:end]], out=starts_D1[1:])
+                rows_NE = np.concatenate(documents_D[first:end])
+                for q, packed in enumerate(packed_Q):
                     scores_QD[q, first:end] = 0
-                    if query is not None:
-                        peaks_DT = ops.project_peaks(rows_NE, starts_B1, query, -np.inf)
+                    if packed is not None:
+                        peaks_DT = ops.project_peaks(rows_NE, starts_D1, packed, -np.inf)
                         scores_QD[q, first:end] = peaks_DT.sum(axis=1)
         if self._settings.mean:
-            scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in checked], np.float32)
+            scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in queries_Q], np.float32)
         return scores_QD[0] if single else scores_QD
 
-    def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, prompt: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         settings, threads = self._settings, self._loaded.threads
         max_length = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
-        ids_B = self._tokenizer.encode([before + text for text in texts], threads, max_length)
-        seen_B = None
+        ids_B = self._tokenizer.encode([prompt + text for text in texts], threads, max_length)
+        visible_B = None
         if settings.expansion and not settings.expansion_seen:
             sign = -1 if settings.expansion_left else 1
-            seen_B = [sign * len(ids) for ids in ids_B]
-        if task == "query" and self._filling is not None:
-            fillings_B = [np.full(max(0, settings.expansion - len(ids)), self._filling, np.int32) for ids in ids_B]
+            visible_B = [sign * len(ids) for ids in ids_B]
+        if task == "query" and self._expansion_id is not None:
+            fillings_B = [np.full(max(0, settings.expansion - len(ids)), self._expansion_id, np.int32) for ids in ids_B]
             pairs = zip(fillings_B, ids_B) if settings.expansion_left else zip(ids_B, fillings_B)
             ids_B = [np.concatenate(pair) for pair in pairs]
-        skips = (task or "document") in settings.skipped_in
+        skips_tokens = (task or "document") in settings.skipped_in and len(self._skipped_ids) > 0
 
-        def make_for(numbers: list[int]) -> Any:
-            masks = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
+        def maker_for(numbers: list[int]) -> Any:
+            masks = [~np.isin(ids_B[b], self._skipped_ids) for b in numbers] if skips_tokens else None
             return partial(self._vectors, masks)
 
-        return (yield from plan_batches(ids_B, make_for, threads, progress, seen_B=seen_B))
+        return (yield from plan_batches(ids_B, maker_for, threads, progress, visible_B=visible_B))
 
     def _vectors(self, masks: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
-        """The vectors [T, E] of each sentence; with masks of the tokens where its mask is True."""
+        """The vectors [T, E] of each sentence's tokens; with masks, of those tokens alone whose mask is True."""
         ops, first = self._loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
         if self._text.normalize:
             vectors_NE = unit_length(vectors_NE)
-        parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
-        return [part.copy() if masks is None else part[masks[b]] for b, part in enumerate(parts)]
+        views_B = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
+        return [view_TE.copy() if masks is None else view_TE[masks[b]] for b, view_TE in enumerate(views_B)]
 
 
 def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:
@@ -178,7 +177,7 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     checked = []
     for number, x_TE in enumerate(vectors):
         if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
-            kind = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
-            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {kind}")
+            found = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
+            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
         checked.append(np.ascontiguousarray(x_TE, np.float32))
     return checked

@@ -18,18 +18,18 @@ from fastattn.system.progress import Progress
 from fastattn.vectors.sparse import SparseVectors, checked_vectors, join_rows, sparse_similarity
 
 FORMATS = ("csr", "scipy")
-# Numbers of dense vectors in memory at once, 16 MB: the zeros of some texts' vectors are dropped before the next texts.
+# Numbers of dense vectors in memory at once, 16 MB: zeros are dropped before the next texts' vectors are made.
 MOST_NUMBERS = 1 << 22
-# Rows of a text whose numbers are in memory at once where they are added up.
+# Rows of a text whose numbers for the vocabulary are in memory at once, where a vector is the sum over rows.
 SUM_ROWS = 32
 
 
 class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    precision  of the projection onto the vocabulary too
-    A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers that the
-    text's tokens have for it, which are never stored.
+    precision  also that of the projection onto the vocabulary
+    A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers of the text's
+    rows for that token, or their sum where the checkpoint says so. The numbers of single rows are not stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -64,7 +64,7 @@ class SparseEncoder(EncoderBase):
     ) -> Any:
         """Sparse vectors of ``texts``, in their order: SparseVectors [len(texts), dimension], of one row for a str.
 
-        task, prompt_name, prompt   put before every text, as ``Encoder.encode`` has them
+        task, prompt_name, prompt   put before every text, chosen as for ``Encoder.encode``
         max_active_dims  how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
         format           "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
         Raises InputError for other values.
@@ -76,13 +76,13 @@ class SparseEncoder(EncoderBase):
         vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors
 
-    def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """``encode`` with ``task="query"``: texts that are searched with."""
-        return self.encode(texts, task="query", **how)
+    def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """``encode`` with ``task="query"``, for the texts of queries."""
+        return self.encode(texts, task="query", **options)
 
-    def encode_document(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """``encode`` with ``task="document"``: texts that are searched for."""
-        return self.encode(texts, task="document", **how)
+    def encode_document(self, texts: str | Iterable[str], **options: Any) -> Any:
+        """``encode`` with ``task="document"``, for the texts among which a query searches."""
+        return self.encode(texts, task="document", **options)
 
     def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """(token, number) of each vector's numbers, the greatest first, at most ``top_k`` of them.
@@ -90,10 +90,10 @@ class SparseEncoder(EncoderBase):
         vectors  as ``encode`` returns them
         """
         k = None if top_k is None else check_count("top_k", top_k)
-        checked: SparseVectors = checked_vectors(vectors, self.dimension)
+        sparse_vectors: SparseVectors = checked_vectors(vectors, self.dimension)
         decoded = []
-        for number in range(len(checked)):
-            columns, numbers = checked.row(number)
+        for row in range(len(sparse_vectors)):
+            columns, numbers = sparse_vectors.row(row)
             order = np.argsort(-numbers, kind="stable")[:k]
             token = self._tokenizer.token
             decoded.append([(token(int(columns[i])) or "", float(numbers[i])) for i in order])
@@ -106,36 +106,36 @@ class SparseEncoder(EncoderBase):
         """
         return sparse_similarity(a, b, self._similarity)
 
-    def _plan(self, before: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, prompt: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
-        ids_B = self._tokenizer.encode([before + text for text in texts], threads)
-        make = partial(self._sparse.rows, most=max_active)
-        return (yield from plan_batches(ids_B, lambda _: make, threads, progress))
+        ids_B = self._tokenizer.encode([prompt + text for text in texts], threads)
+        make_rows = partial(self._sparse.rows, most=max_active)
+        return (yield from plan_batches(ids_B, lambda _: make_rows, threads, progress))
 
 
 class SparseHead:
-    """Makes sparse vectors of ``head``'s numbers for each token; CheckpointError for unknown settings."""
+    """Makes sparse vectors from a Head's numbers for each token; CheckpointError for unknown settings."""
 
     def __init__(self, head: Head, text: SparseText):
-        for kind, value, options in (
+        for setting, value, choices in (
             ("pooling", text.pooling, SPARSE_POOLINGS),
             ("activation", text.activation, SPARSE_ACTIVATIONS),
         ):
-            if value not in options:
-                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(options)}")
+            if value not in choices:
+                raise CheckpointError(f"unknown {setting} {value!r} of sparse vectors; known: {', '.join(choices)}")
         self._head, self._text = head, text
 
     def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(columns int32, ascending, numbers float32 above 0) of each sentence.
+        """(columns int32, in ascending order, numbers float32 above 0) of each sentence.
 
-        most  how many of its greatest numbers a sentence keeps, of equal ones the one in the lower column; None: all
+        most  how many of its greatest numbers a sentence keeps, of equal numbers those of lower columns; None: all
         Raises CheckpointError where the weights give NaN or infinity.
         """
-        make = self._largest if self._text.pooling == "max" else self._sums
+        make_dense = self._max_pooled if self._text.pooling == "max" else self._sum_pooled
         step = max(1, MOST_NUMBERS // self._head.spec.outputs)
         rows = []
         for first in range(0, len(starts_B1) - 1, step):
-            for columns, numbers in make(rows_ND, starts_B1[first : first + step + 1]):
+            for columns, numbers in make_dense(rows_ND, starts_B1[first : first + step + 1]):
                 check_finite(numbers)
                 if most is not None and len(columns) > most:
                     greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
@@ -143,12 +143,12 @@ class SparseHead:
                 rows.append((columns.astype(np.int32), numbers))
         return rows
 
-    def _largest(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation keeps their order
+    def _max_pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation grows with its input
             columns = np.flatnonzero(peaks_V)
             yield columns, self._activated(peaks_V[columns])
 
-    def _sums(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _sum_pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start, end in zip(starts_B1, starts_B1[1:]):
             total_V = np.zeros(self._head.spec.outputs, np.float32)
             for first in range(start, end, SUM_ROWS):

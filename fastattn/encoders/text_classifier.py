@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, Make, plan_batches, progress_bar
+from fastattn.encoders.base import EncoderBase, ResultMaker, plan_batches, progress_bar
 from fastattn.errors import CheckpointError, InputError, check_count, check_several, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
@@ -46,13 +46,13 @@ class HeadedModel(EncoderBase):
     def _plan(
         self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, noun: str
     ) -> Plan:
-        def make_for(indices: list[int]) -> Make:
-            if self._head.spec.padding < 0:
+        def maker_for(indices: list[int]) -> ResultMaker:
+            if padding < 0:
                 return self._head
-            return partial(self._head_before_padding, [_length(ids_B[b], self._head.spec.padding) for b in indices])
+            return partial(self._head_before_padding, [_unpadded_length(ids_B[b], padding) for b in indices])
 
-        width, threads = self._head.spec.outputs, self._loaded.threads
-        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, noun=noun))
+        width, padding, threads = self._head.spec.outputs, self._head.spec.padding, self._loaded.threads
+        return (yield from plan_batches(ids_B, maker_for, threads, progress, width=width, types_B=types_B, noun=noun))
 
     def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         """The head's numbers from each sentence's first ``lengths_B`` rows, whose attention may see the padding."""
@@ -92,10 +92,10 @@ class TextClassifier(HeadedModel):
             check_count("top_k", top_k)
         if isinstance(texts, str):
             return self._results(self._run(self._plan_texts, texts)[None], top_k)[0]
-        listed: list[Any] = list(check_several("texts", texts, "a str or several"))
-        if not listed or isinstance(listed[0], str):
-            return self._results(self._run(self._plan_texts, listed, show_progress_bar), top_k)
-        pairs, _ = checked_pairs(listed)
+        inputs: list[Any] = list(check_several("texts", texts, "a str or several"))
+        if not inputs or isinstance(inputs[0], str):
+            return self._results(self._run(self._plan_texts, inputs, show_progress_bar), top_k)
+        pairs, _ = checked_pairs(inputs)
         with progress_bar(show_progress_bar) as progress:
             return self._results(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
@@ -108,16 +108,16 @@ class TextClassifier(HeadedModel):
         ]
 
 
-def _length(ids: np.ndarray, padding: int) -> int:
+def _unpadded_length(ids: np.ndarray, padding: int) -> int:
     """The number of ids up to the last one that is no padding; 1 where all ids are padding."""
-    places = np.flatnonzero(ids != padding)
-    return int(places[-1]) + 1 if len(places) else min(len(ids), 1)
+    indices = np.flatnonzero(ids != padding)
+    return int(indices[-1]) + 1 if len(indices) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
     """The numbers after an activation, as float32; its ``name`` is one of text_spec.PROBABILITIES or SCORES.
 
-    It is computed in float64, so that a number's bits do not depend on its place in the array.
+    The activation is computed in float64, so that a number's bits do not depend on its index in the array.
     """
     return _ACTIVATIONS[name](numbers_BF.astype(np.float64)).astype(np.float32)
 
@@ -137,14 +137,14 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
-    """(the pairs, whether ``pairs`` is a single pair)."""
+    """(the pairs as a list, whether ``pairs`` is a single pair); InputError for anything that is no pair of str."""
     rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
-    listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
-    single = bool(listed) and isinstance(listed[0], str)
+    pair_list: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
+    single = bool(pair_list) and isinstance(pair_list[0], str)
     if single:
-        listed = [listed]
+        pair_list = [pair_list]
     checked = []
-    for number, pair in enumerate(listed):
+    for number, pair in enumerate(pair_list):
         if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
             raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
         for text in pair:

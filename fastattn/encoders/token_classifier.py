@@ -1,8 +1,8 @@
 """TokenClassifier: texts in, their labelled spans out: named entities, parts of speech.
 
-From the labels of tokens to the labels of words and of runs of words, step by step as transformers' token
-classification. B- begins an entity, I- continues it (Ramshaw and Marcus 1995); a label without such a tag continues the
-same label before it.
+The labels of tokens become labels of words and of runs of words by the same steps as in transformers' token
+classification. B- begins an entity, I- continues it (Ramshaw and Marcus 1995); a label without such a tag continues an
+entity of the same label.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 
-if TYPE_CHECKING:  # with the tokenizers library, which an import does without
+if TYPE_CHECKING:  # this import loads the tokenizers library
     from fastattn.text.huggingface import TokenSpans
 
 
@@ -48,7 +48,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Entity:
-    """Consecutive tokens with one label; the score is its probability."""
+    """Consecutive tokens with one label, the label's probability, their place in the text, the first token's index."""
 
     label: str
     score: float
@@ -67,11 +67,11 @@ def find_entities(
     join         tokens to text
     """
     if aggregation in ("none", "simple"):
-        each = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
+        entities = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
     else:
-        choose, words = _WORD_SCORES[aggregation], _runs(tokens, lambda _, token: token.continues)
-        each = [_entity(word, choose(word), labels, (join([token.word for token in word]),)) for word in words]
-    return each if aggregation == "none" else [_joined(run) for run in _runs(each, _is_continued)]
+        scores_of, words = _WORD_SCORES[aggregation], _runs(tokens, lambda _, token: token.continues)
+        entities = [_entity(word, scores_of(word), labels, (join([token.word for token in word]),)) for word in words]
+    return entities if aggregation == "none" else [_merged_entity(run) for run in _runs(entities, _continues)]
 
 
 def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str], words: tuple[str, ...]) -> Entity:
@@ -80,7 +80,7 @@ def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str]
 
 
 def _runs(items: Iterable[T], continues: Callable[[T, T], bool]) -> list[list[T]]:
-    """The items in runs: one begins with each item that does not continue the item before it."""
+    """The items in runs; a run begins at each item that does not continue the item before it."""
     runs: list[list[T]] = []
     for item in items:
         if runs and continues(runs[-1][-1], item):
@@ -97,26 +97,26 @@ _WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
 }
 
 
-def _kind(label: str) -> str:
+def _without_tag(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _is_continued(previous: Entity, entity: Entity) -> bool:
-    return not entity.label.startswith("B-") and _kind(entity.label) == _kind(previous.label)
+def _continues(previous: Entity, entity: Entity) -> bool:
+    return not entity.label.startswith("B-") and _without_tag(entity.label) == _without_tag(previous.label)
 
 
-def _joined(run: Sequence[Entity]) -> Entity:
-    label = run[0].label.partition("-")
+def _merged_entity(run: Sequence[Entity]) -> Entity:
+    label = run[0].label.split("-", 1)[-1]
     words = tuple(word for entity in run for word in entity.words)
     score = float(np.mean([entity.score for entity in run]))
-    return Entity(label[2] if label[1] else label[0], score, words, run[0].start, run[-1].end, run[0].index)
+    return Entity(label, score, words, run[0].start, run[-1].end, run[0].index)
 
 
 class TokenClassifier(EncoderBase):
     """Labels of the tokens of texts, as transformers' token-classification pipeline gives them.
 
-    precision  of the encoder's products; the head's are in float32
-    Raises CheckpointError for a path without a valid checkpoint of an encoder with such a head.
+    precision  of the encoder's products; those of the head are in float32
+    Raises CheckpointError for a path without a valid checkpoint of an encoder whose head classifies tokens.
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -183,7 +183,7 @@ class TokenClassifier(EncoderBase):
         return [scores_NF[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
     def _tokens(self, text: str, spans: "TokenSpans", scores_TF: np.ndarray) -> list[Token]:
-        """The tokens of the text, without the special ones around them."""
+        """The tokens of the text, without the special tokens around them."""
         tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
         unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
@@ -191,7 +191,7 @@ class TokenClassifier(EncoderBase):
         for index in range(before, len(spans.ids_T) - after):
             (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
             word, span = tokenizer.token(token_id) or "", text[start:end]
-            # transformers' rule: a part's prefix makes it longer than its span, and so does a change by normalization
+            # transformers' rule: a part's prefix makes the word longer than its span; normalization may change it too
             continues = len(word) != len(span) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
             if token_id == unknown:
                 word, continues = span, False

@@ -23,14 +23,14 @@ from fastattn.vectors.quantized import OUTPUT_DTYPES, checked_ranges, quantize_v
 from fastattn.vectors.search import SIMILARITIES, unit_length
 from fastattn.vision.pictures import load_image, pixel_rows
 
-if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
+if TYPE_CHECKING:  # this import loads the tokenizers library
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
-LONG = ("truncate", "mean", "error")  # ways to encode a text of more tokens than the encoder takes
-PICTURES = 64  # pictures whose pixels are in memory at once
-# A query or a document has the prompt of that name, an empty one where the checkpoint has none, never the default one.
-# sentence-transformers 6.2 has code that tries "passage" and "corpus" next for a document, but it gives each model a
-# prompt "document", perhaps an empty one, so that the code never runs. Vectors should be the same.
+LONG_MODES = ("truncate", "mean", "error")  # how to encode a text of more tokens than the encoder takes
+MAX_PICTURES = 64  # whose pixels are in memory at once
+# The prompt of a query or document is the checkpoint's prompt of that name, else empty, never the default prompt.
+# sentence-transformers 6.2 has code that tries "passage" and "corpus" next for a document, but that code never runs,
+# since each model gets a prompt "document" there, perhaps an empty one. Vectors should be the same here.
 TASKS = ("query", "document")
 
 
@@ -57,11 +57,11 @@ class EncodeOptions(PromptOptions, total=False):
 class VectorOptions:
     """The checked options of one call to an Encoder.
 
-    prompt_rows  how many first rows, the prompt's, are not pooled
+    prompt_rows  how many rows at the beginning, those of the prompt, are not pooled
     pooling      names from ``text_spec.POOLINGS``
     normalize    None: as the checkpoint says
     width        of the truncated vectors
-    long         from LONG
+    long         from LONG_MODES
     """
 
     prompt: str
@@ -77,9 +77,9 @@ class VectorOptions:
 def find_prompt(
     text: EncoderText, prompt_name: str | None = None, prompt: str | None = None, task: str | None = None
 ) -> str:
-    """``prompt`` itself, or the checkpoint's prompt of that name or task, or its default prompt.
+    """``prompt`` itself, or the checkpoint's prompt of that name or task, or the checkpoint's default prompt.
 
-    With both a prompt and a name the prompt counts and a warning says so, as in sentence-transformers. Raises
+    With both a prompt and a name, the prompt is used and a warning says so, as in sentence-transformers. Raises
     InputError for an unknown name or task, and for a prompt that is no str.
     """
     if task is not None:
@@ -102,20 +102,20 @@ def find_prompt(
 
 
 class DenseLayers:
-    """The dense layers of a text's spec, from rows of width ``inputs`` to rows of ``width``.
+    """The dense layers of an EncoderText, from rows of width ``inputs`` to rows of ``width``.
 
-    bool() is True where a layer has weights, which fix both widths.
+    bool() is True where a layer has weights, whose shape then decides both widths.
     """
 
     def __init__(self, text: EncoderText, inputs: int, ops: Ops):
         self._layers = [_layer(ops, *layer) for layer in text.dense]
         shapes = [weight.shape for weight, _, _ in text.dense if weight.size]
-        self._fixed = bool(shapes)
+        self._has_weights = bool(shapes)
         self.inputs = shapes[0][-1] if shapes else inputs
         self.width = shapes[-1][0] if shapes else inputs
 
     def __bool__(self) -> bool:
-        return self._fixed
+        return self._has_weights
 
     def __call__(self, x_ND: np.ndarray) -> np.ndarray:
         """float32 [N, width]. Raises CheckpointError where the weights give NaN or infinity."""
@@ -125,12 +125,12 @@ class DenseLayers:
         return np.asarray(x_ND)
 
 
-def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> Callable[[np.ndarray], np.ndarray]:
-    if kind == UNIT_LENGTH:
+def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    if name == UNIT_LENGTH:
         return lambda x_ND: unit_length(np.asarray(x_ND))
-    if kind == LAYER_NORM:
+    if name == LAYER_NORM:
         return partial(ops.layer_norm, weight_D=weight, bias_D=bias, epsilon=NORM_EPSILON)
-    return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
+    return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=name)
 
 
 class TextTooLongError(InputError):
@@ -148,9 +148,9 @@ class TextTooLongError(InputError):
 class Windows:
     """The ids of texts in windows, each no longer than the encoder takes.
 
-    ids_W      of each window, special tokens and the prompt's included
+    ids_W      the ids of each window, including special tokens and those of the prompt
     starts_B1  where each text's windows start, and where the last text's windows end
-    tokens_W   how many tokens of the text itself, without the prompt's, each window has
+    tokens_W   how many tokens of each window are neither special nor the prompt's
     """
 
     ids_W: list[np.ndarray]
@@ -158,17 +158,17 @@ class Windows:
     tokens_W: np.ndarray
 
     def means(self, vectors_WE: np.ndarray) -> np.ndarray:
-        """The mean of the vectors of each text's windows, weighted by their tokens, float32 [B, E]."""
+        """The mean vector of each text's windows, weighted by ``tokens_W``, float32 [B, E]."""
         means_BE = vectors_WE[self.starts_B1[:-1]]
         for b in np.flatnonzero(np.diff(self.starts_B1) > 1):
-            own = slice(self.starts_B1[b], self.starts_B1[b + 1])
-            tokens_W1 = self.tokens_W[own, None].astype(np.float64)
-            means_BE[b] = (tokens_W1 * vectors_WE[own]).sum(axis=0) / tokens_W1.sum()
+            windows = slice(self.starts_B1[b], self.starts_B1[b + 1])
+            tokens_W1 = self.tokens_W[windows, None].astype(np.float64)
+            means_BE[b] = (tokens_W1 * vectors_WE[windows]).sum(axis=0) / tokens_W1.sum()
         return means_BE
 
 
 class TextVectors:
-    """Makes the vectors of texts, as a checkpoint that ``check_vectors`` accepts says; ``width`` of hidden states."""
+    """Makes the vectors of texts by settings that ``check_settings`` accepts; ``width`` is that of hidden states."""
 
     def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", ops: Ops, threads: int):
         self._text, self._width, self._tokenizer, self._ops, self._threads = text, width, tokenizer, ops, threads
@@ -187,12 +187,12 @@ class TextVectors:
         output_dtype: str = "float32",
         ranges: np.ndarray | None = None,
     ) -> VectorOptions:
-        """The checked options of a call; InputError for what they cannot be."""
+        """The checked options of a call; InputError for wrong values."""
         if not isinstance(normalize_embeddings, bool | np.bool_ | None):
             raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
-        check_known("long", long, LONG)
+        check_known("long", long, LONG_MODES)
         check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
-        modes = self._pooling(pooling)
+        modes = self._checked_pooling(pooling)
         width = self.width(modes, truncate_dim)
         prefix = find_prompt(self._text, prompt_name, prompt, task)
         prompt_rows = 0
@@ -202,18 +202,18 @@ class TextVectors:
         ranges_2E = None if ranges is None else checked_ranges(ranges, width)
         return VectorOptions(prefix, prompt_rows, modes, normalize_embeddings, width, long, output_dtype, ranges_2E)
 
-    def _whole_width(self, pooling: Sequence[str]) -> int:
+    def _untruncated_width(self, pooling: Sequence[str]) -> int:
         """The width of the vectors before they are truncated."""
         return self._dense.width if self._dense else self._width * len(pooling)
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
         """The width of the truncated vectors; ``truncate_dim`` None: as the checkpoint says."""
         limit = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        width = self._whole_width(pooling)
+        width = self._untruncated_width(pooling)
         return width if limit is None else min(width, limit)
 
-    def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The names of the poolings, for None the checkpoint's; InputError for unknown ones and a wrong width."""
+    def _checked_pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+        """The names of the poolings, for None the checkpoint's; InputError for unknown names and a wrong width."""
         if pooling is None:
             return self._text.pooling
         if isinstance(pooling, str):
@@ -231,27 +231,27 @@ class TextVectors:
         return modes
 
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        return self._finished(self._pooled(rows_ND, starts_B1, options), options)
+        return self._truncated(self._pooled(rows_ND, starts_B1, options), options)
 
     def _pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
         """The vectors of sentences after pooling and dense layers, neither truncated nor of unit length."""
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
-    def _finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """The vectors truncated, and of unit length where the options or the checkpoint say so."""
+    def _truncated(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """The vectors after truncation, and of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
         return unit_length(vectors_BE) if options.normalize else vectors_BE
 
     def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
-        """Raise the TextTooLongError that ``plan`` would."""
+        """Raise the TextTooLongError that ``plan`` with the same arguments would raise."""
         if options.long == "error":
             texts = [options.prompt + text for text in texts]
             self._refuse_long(texts, self._tokenizer.encode(texts, self._threads), first)
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
-        """vectors_BE of the texts; ``first`` is the number of the first text in errors."""
+        """vectors_BE of the texts; ``first`` is the number by which errors name the first text."""
         if options.prompt:
             texts = [options.prompt + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
@@ -259,83 +259,83 @@ class TextVectors:
         if options.long == "error":
             self._refuse_long(texts, ids_B, first)
         elif options.long == "mean":
-            windows = self._split(texts, ids_B, options.prompt)
+            windows = self._split_long(texts, ids_B, options.prompt)
         if windows is None:
-            make = partial(self._vectors, options=options)
-            vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
+            make, width = partial(self._vectors, options=options), options.width
+            vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=width)
         else:
-            make, width = partial(self._pooled, options=options), self._whole_width(options.pooling)
+            make, width = partial(self._pooled, options=options), self._untruncated_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
-            vectors_BE = self._finished(windows.means(pooled_WE), options)
+            vectors_BE = self._truncated(windows.means(pooled_WE), options)
         return quantized(vectors_BE, options)
 
-    def _split(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
+    def _split_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
         """The texts in windows, or None where no text is too long.
 
-        ids_B   of each text, cut
-        prompt  begins each text, and so each window, as far as the prompt's ids are the text's first ids
+        ids_B   the ids of each text, cut to what the encoder takes
+        prompt  begins each text; each window begins with the prompt's ids, as far as they are the text's first ids
         Raises InputError where the prompt leaves no room for a text.
         """
-        whole = self._whole_ids(texts, ids_B)
-        if not whole:
+        uncut = self._uncut_ids(texts, ids_B)
+        if not uncut:
             return None
         prompt_ids = self._tokenizer.encode_whole([prompt])[0] if prompt else np.zeros(0, np.int32)
-        windows_B = [self._windows(whole[b], prompt_ids) if b in whole else [(ids_B[b], 0)] for b in range(len(texts))]
+        windows_B = [self._windows(uncut[b], prompt_ids) if b in uncut else [(ids_B[b], 0)] for b in range(len(texts))]
         windows_W = [window for windows in windows_B for window in windows]
         starts_B1 = np.cumsum([0, *map(len, windows_B)])
         return Windows([ids for ids, _ in windows_W], starts_B1, np.array([tokens for _, tokens in windows_W]))
 
     def _refuse_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], first: int) -> None:
-        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of the first text."""
-        for b, ids in self._whole_ids(texts, ids_B).items():
+        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of ``texts[0]``."""
+        for b, ids in self._uncut_ids(texts, ids_B).items():
             limit = self._tokenizer.max_length
             raise TextTooLongError(first + b, len(ids) + limit - self._tokenizer.room, limit)
 
-    def _whole_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-        """From the numbers of the texts that were cut to all their ids, without special tokens."""
+    def _uncut_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """{index of a text that was cut: all its ids, without special tokens}."""
         tokenizer = self._tokenizer
         full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
-        whole = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
-        return {b: ids for b, ids in whole if len(ids) > tokenizer.room}
+        uncut = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
+        return {b: ids for b, ids in uncut if len(ids) > tokenizer.room}
 
     def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
         """(ids, how many of them are neither special nor the prompt's) of the fewest windows that hold a text."""
-        tokenizer, shared = self._tokenizer, min(len(ids), len(prompt_ids))
+        tokenizer, shorter = self._tokenizer, min(len(ids), len(prompt_ids))
         before, after = tokenizer.special_ids
-        # A tokenizer may join the prompt's end and the text's beginning in one token.
-        prompt_length = int(np.argmin([*(ids[:shared] == prompt_ids[:shared]), False]))
+        # A tokenizer may join the prompt's end and the text's beginning in one token, which is then the text's.
+        prompt_length = int(np.argmin([*(ids[:shorter] == prompt_ids[:shorter]), False]))
         room = tokenizer.room - prompt_length
         if room < 1:
             raise InputError(
                 f"a prompt and special tokens of {tokenizer.max_length - room:,} leave no room for the text: "
                 f"the model takes {tokenizer.max_length:,}"
             )
-        parts = [ids[start : start + room] for start in range(prompt_length, len(ids), room)]
-        return [(np.concatenate([before, ids[:prompt_length], part, after]), len(part)) for part in parts]
+        slices = [ids[start : start + room] for start in range(prompt_length, len(ids), room)]
+        return [(np.concatenate([before, ids[:prompt_length], part, after]), len(part)) for part in slices]
 
 
 class PictureVectors:
-    """Makes the vectors of pictures by one checkpoint's model; pictures of all callers share passes."""
+    """Makes the vectors of pictures by one checkpoint's model; pictures of several callers share passes."""
 
-    def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
-        self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
+    def __init__(self, picture_spec: PictureSpec, spec: Any, loaded: LoadedModel):
+        self._picture_spec, self._spec, self._ops, self._threads = picture_spec, spec, loaded.ops, loaded.threads
         images = loaded.model.images
-        worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
-        self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
-        matrix_ED = pictures.projection_ED
+        make_worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
+        self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        matrix_ED = picture_spec.projection_ED
         self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)
         self.dimension = spec.width if matrix_ED is None else len(matrix_ED)
 
     def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
         """float32 [pictures, dimension], neither truncated nor of unit length."""
-        parts, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
-        while window := list(islice(numbered, PICTURES)):
-            parts.append(self.of_images([load_image(picture, number, self._pictures) for number, picture in window]))
+        vectors, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
+        while window := list(islice(numbered, MAX_PICTURES)):
+            vectors.append(self.encode_images([load_image(picture, b, self._picture_spec) for b, picture in window]))
             progress.show(f"{window[-1][0] + 1:,} pictures")
-        return np.concatenate(parts)
+        return np.concatenate(vectors)
 
-    def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
-        """``encode`` of images float32 [3, Y, X], as ``load_image`` makes them."""
+    def encode_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of images float32 [3, Y, X], as ``load_image`` makes them."""
         rows = [pixel_rows(image_CYX, self._spec) for image_CYX in images]
         plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
         vectors_BE: np.ndarray = self._scheduler.run(plan)
@@ -355,17 +355,17 @@ def quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
     return quantize_vectors(vectors_BE, options.output_dtype, options.ranges_2E)
 
 
-def check_vectors(text: EncoderText, width: int) -> None:
+def check_settings(text: EncoderText, width: int) -> None:
     """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit.
 
     width  of the hidden states
     """
-    for settings, results, name in (
+    for settings, purpose, name in (
         (text.sparse, "sparse vectors", "SparseEncoder"),
         (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
     ):
         if settings is not None:
-            raise CheckpointError(f"this checkpoint is made for {results}: use fastattn.{name}")
+            raise CheckpointError(f"this checkpoint is made for {purpose}: use fastattn.{name}")
     try:
         check_poolings(text.pooling)
     except InputError as error:
@@ -376,7 +376,7 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
 
 def check_dense(text: EncoderText, inputs: int) -> None:
-    """Raise CheckpointError for dense layers that do not fit rows of ``inputs``, or an unknown activation."""
+    """Raise CheckpointError for dense layers that do not fit rows of width ``inputs``, or an unknown activation."""
     for weight, _, activation in text.dense:
         if activation == UNIT_LENGTH:
             continue

@@ -10,11 +10,11 @@ from fastattn.encoders.vector_head import VectorOptions
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """From the kind of a message to its function, as ``child.main`` takes them."""
+    """{kind of a message: the function that answers it}, as ``child.main`` takes it."""
     encoder = Encoder(path, precision, threads, 1, device)
 
-    def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
-        options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})
-        return encoder._scheduler.submit(partial(encoder._vectors.plan, texts, options), caller)
+    def vectors(caller: int, texts: list[str], options: dict[str, Any]) -> Future:
+        checked = VectorOptions(**{**options, "pooling": tuple(options["pooling"])})
+        return encoder._scheduler.submit(partial(encoder._text_vectors.plan, texts, checked), caller)
 
     return {"vectors": vectors}

@@ -1,4 +1,4 @@
-"""Vectors by worker processes: an Encoder's side; ``worker`` is the side of a process."""
+"""Vectors by worker processes: the Encoder's side; ``worker`` is what runs in such a process."""
 
 import os
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from fastattn.system.progress import Progress
 
 
 class EncodingProcesses:
-    """Processes that encode; their ``scheduler`` runs the plans of ``plan``.
+    """Processes that encode; ``scheduler`` runs the plans that ``plan`` makes.
 
     path, precision, device  of each process's Encoder
-    The caller refuses texts that are too long for ``long="error"``; the processes cut them.
+    With ``long="error"`` the caller has refused texts that are too long; the processes get "truncate" in its place.
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
@@ -32,16 +32,16 @@ class EncodingProcesses:
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""
-        count = 0
+        done_count = 0
 
         def make_chunk(numbers: list[int]) -> Chunk:
-            def show() -> None:
-                nonlocal count
-                count += len(numbers)
+            def count_and_show() -> None:
+                nonlocal done_count
+                done_count += len(numbers)
                 if progress is not None:
-                    progress.show(f"{count:,} of {len(texts):,} texts")
+                    progress.show(f"{done_count:,} of {len(texts):,} texts")
 
-            return replace(_chunk([texts[b] for b in numbers], options), on_done=show)
+            return replace(_chunk([texts[b] for b in numbers], options), on_done=count_and_show)
 
         vectors_B = yield from plan_chunks([len(text) for text in texts], self._pool.count, make_chunk)
         vectors_BE = np.array(vectors_B, np.float32).reshape(len(texts), options.width)
@@ -55,6 +55,6 @@ class EncodingProcesses:
 
 
 def _chunk(texts: list[str], options: VectorOptions) -> Chunk:
-    plain = {**vars(options), "long": "mean" if options.long == "mean" else "truncate"}
-    plain |= {"output_dtype": "float32", "ranges_2E": None}
-    return Chunk("vectors", [texts, plain], len(texts), sum(map(len, texts)))
+    fields = {**vars(options), "long": "mean" if options.long == "mean" else "truncate"}
+    fields |= {"output_dtype": "float32", "ranges_2E": None}  # this process quantizes
+    return Chunk("vectors", [texts, fields], len(texts), sum(map(len, texts)))

@@ -24,7 +24,7 @@ from fastattn.generation.calls import (
 )
 from fastattn.generation.prompts import ContextReader, Conversations, is_one_prompt
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
-from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ class Generator(ModelBase):
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text, spec = checkpoint.text, checkpoint.spec
         if not isinstance(text, GeneratorText):
-            raise expected("a language model's", checkpoint)
+            raise wrong_model_error("a language model's", checkpoint)
         if spec.decoder is None or spec.encoder is not None:
             raise CheckpointError(f"expected a decoder's checkpoint, got {spec.kind!r}")
         vocabulary, positions = spec.decoder.vocabulary, spec.decoder.max_positions

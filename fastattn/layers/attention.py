@@ -17,8 +17,8 @@ from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, Posit
 
 # From a number of positions to the bias of queries and keys there.
 Bias = Callable[[int], PositionBias | None]
-ALL = 1 << 62  # more rows than any sequence has
-LEAST = 128  # distances that are packed at first; at least twice as many for a longer sequence
+ANY_LENGTH = 1 << 62  # more rows than any sequence has
+LEAST_LENGTH = 128  # of a sequence whose distances are packed at first; at least doubled for a longer sequence
 
 
 @lru_cache(16)  # layers with the same positions share tables
@@ -30,20 +30,20 @@ def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarra
         size = stretch.size
         if stretch.kind == "longrope":
             frequency_K = frequency_K / stretch.divisors
-        else:  # each frequency keeps a share, from 0 to 1, of its speed
-            kept_K = (_by_pairs if stretch.kind == "yarn" else _by_turns)(rotary, stretch, frequency_K)
-            frequency_K = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
+        else:
+            share_K = (_yarn_shares if stretch.kind == "yarn" else _llama3_shares)(rotary, stretch, frequency_K)
+            frequency_K = frequency_K * (share_K + (1 - share_K) / stretch.factor)
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
 
 
-def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
-    """YaRN's ramp along the numbers of the pairs, from the pair of ``fast`` turns to the pair of ``slow`` ones."""
+def _yarn_shares(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """The share of each frequency that stays unstretched: 1 up to the pair of ``fast`` turns, 0 from ``slow`` on."""
 
-    def pair(turns: float) -> float:
+    def pair_of(turns: float) -> float:
         return rotary.width * math.log(stretch.length / (turns * 2 * math.pi)) / (2 * math.log(rotary.base))
 
-    first, last = pair(stretch.fast), pair(stretch.slow)
+    first, last = pair_of(stretch.fast), pair_of(stretch.slow)
     if stretch.whole:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
@@ -51,8 +51,8 @@ def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.n
     return 1 - np.clip(ramp_K, 0, 1)
 
 
-def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
-    """Llama 3's ramp along the turns."""
+def _llama3_shares(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """The share of each frequency that stays unstretched, from 0 at ``slow`` turns to 1 at ``fast``."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
     return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
 
@@ -74,29 +74,29 @@ class RotaryPositions:
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two, else the sequence of the power
-    below, then every second slope of the power above."""
+    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two; for another n the sequence of
+    the power below n, then every second slope of the power above."""
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
-    between = 2.0 ** (-4.0 / power * np.arange(1, 2 * (heads - power) + 1, 2))
-    return np.concatenate([slopes, between])
+    slopes_above = 2.0 ** (-4.0 / power * np.arange(1, 2 * (heads - power) + 1, 2))
+    return np.concatenate([slopes, slopes_above])
 
 
-def distance_bias(make: Callable[[np.ndarray], np.ndarray]) -> Bias:
-    """A bias by distance, which all layers share; ``make``: distance_L -> table_HL."""
+def distance_bias(make_table: Callable[[np.ndarray], np.ndarray]) -> Bias:
+    """A bias by distance, which all layers share; ``make_table``: distance_L -> table_HL."""
 
-    def table(positions: int) -> PositionBias:
-        return PositionBias(table_HL=np.ascontiguousarray(make(np.arange(1 - positions, positions))))
+    def make_bias(positions: int) -> PositionBias:
+        return PositionBias(table_HL=np.ascontiguousarray(make_table(np.arange(1 - positions, positions))))
 
-    return GrowingTable(table, 512)
+    return GrowingTable(make_bias, 512)
 
 
 def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
-    """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
+    """T5's bucket of each distance, key position less query position (Raffel 2020, section 2.1).
 
-    Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
-    ahead, half of all buckets are for such keys. Where exact distances reach ``max_distance``, all
-    farther ones have the last bucket.
+    Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; ``bidirectional``: half
+    of all buckets are for keys ahead of the query. Where exact distances reach ``max_distance``, all farther ones have
+    the last bucket.
     """
     bucket = np.zeros(distance.shape, np.int64)
     if bidirectional:
@@ -106,13 +106,13 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     else:
         distance = np.maximum(-distance, 0)
     exact = buckets // 2
-    # In float32, as in all implementations: it decides where a bucket begins at a distance with an exact logarithm.
-    log, whole = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
-    far = (log / whole if whole else np.ones_like(log)) * np.float32(buckets - exact)
+    # In float32, as in all implementations: rounding decides the bucket of a distance where a bucket may begin.
+    log, max_log = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
+    far = (log / max_log if max_log else np.ones_like(log)) * np.float32(buckets - exact)
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
-def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
+def _alibi_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     dtype, alibi = parameters.tensor(f"{stack}.embedding.weight").dtype, spec.positions.alibi or Alibi()
     scale = (spec.attention.query_scale or spec.attention.head_width**-0.5) if alibi.scaled else 1.0
     slopes_H = alibi_slopes(spec.attention.heads) * scale
@@ -122,7 +122,7 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     return lambda longest: bias
 
 
-def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
+def _relative_bias(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
     positions, bidirectional = spec.positions, scope.startswith("encoder")
     least = 4 if bidirectional else 2
     if not 0 < positions.buckets // least <= positions.max_distance:
@@ -132,24 +132,24 @@ def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
         )
     bias_HU = parameters.tensor(f"{scope}.relative_bias").T
 
-    def make(distance_L: np.ndarray) -> np.ndarray:
+    def make_table(distance_L: np.ndarray) -> np.ndarray:
         return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
 
-    return distance_bias(make)
+    return distance_bias(make_table)
 
 
 def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     """The bias of all layers' self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
     if spec.positions.kind in ("alibi", "relative") and not spec.positions.of_each_layer:
-        return (_alibi if spec.positions.kind == "alibi" else _relative)(parameters, stack, spec)
+        return (_alibi_bias if spec.positions.kind == "alibi" else _relative_bias)(parameters, stack, spec)
     return lambda longest: None
 
 
 def distance_numbers(distance: np.ndarray, spec: PositionSpec) -> np.ndarray:
-    """The row in the table of distances of each query position less key position.
+    """The row of each distance, query position less key position, in the table of distances.
 
-    With buckets, DeBERTa-v2's: half of them are exact distances, the rest grow logarithmically up to ``max_distance``,
-    below which the last one ends.
+    With buckets, as in DeBERTa-v2, half the buckets are exact distances and the rest grow logarithmically; the last
+    bucket ends below ``max_distance``.
     """
     half, bucket = spec.distance_rows // 2, distance
     if spec.buckets:
@@ -163,50 +163,51 @@ def distance_numbers(distance: np.ndarray, spec: PositionSpec) -> np.ndarray:
 class DistanceRows:
     """Keys and queries of distances, for disentangled attention (He 2021), packed for ``ops.attention``.
 
-    From ``stack.distances`` and ``.distance_norm``, by ``layer.self_attention.distances`` or, where the projection is
-    shared, by that of the rows, ``qkv``. They are made for the first sequence that needs them.
+    The table ``stack.distances``, perhaps after ``.distance_norm``, is projected by ``layer.self_attention.distances``
+    or, where the projection is shared, by ``qkv``. The rows are made when a sequence first needs them.
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec, qkv: Callable[..., np.ndarray]):
         self.ops, self.positions, attention = parameters.ops, spec.positions, spec.attention
-        self.form = spec.positions.disentangled or Disentangled()
+        self.settings = spec.positions.disentangled or Disentangled()
         stack = name.partition(".")[0]
         self.table_LD = parameters.tensor(f"{stack}.distances")
-        self.norm = Norm(parameters, f"{stack}.distance_norm", spec.norms) if self.form.norm else None
-        self.projection = qkv if self.form.shared else Linear(parameters, f"{name}.distances")
-        self.key_column = attention.query_width if self.form.shared or self.form.to_content else 0
+        self.norm = Norm(parameters, f"{stack}.distance_norm", spec.norms) if self.settings.norm else None
+        self.projection = qkv if self.settings.shared else Linear(parameters, f"{name}.distances")
+        self.key_column = attention.query_width if self.settings.shared or self.settings.to_content else 0
         self.heads = Heads(attention.heads, attention.key_heads, attention.head_width, scale=attention.query_scale)
-        self._packed: tuple[int, Any] = 0, None  # one assignment replaces both, for other threads
+        # (length up to which the rows serve, packed rows); another thread sees either the old pair or the new one
+        self._packed: tuple[int, Any] = 0, None
 
     def __call__(self, longest: int) -> Any:
-        """The packed rows of the distances between at least so many positions."""
-        reached, packed = self._packed
-        if longest > reached:
-            self._packed = _, packed = self._pack(max(longest, 2 * reached, LEAST))
+        """The packed rows for sequences of up to ``longest`` positions, or more."""
+        served_length, packed = self._packed
+        if longest > served_length:
+            self._packed = _, packed = self._pack(max(longest, 2 * served_length, LEAST_LENGTH))
         return packed
 
     def _pack(self, longest: int) -> tuple[int, Any]:
-        """(the longest sequence that they serve, the packed rows): ALL where farther distances share one table row."""
+        """``_packed`` for ``longest``; the length is ANY_LENGTH where all farther distances share their table rows."""
         numbers_L = distance_numbers(np.arange(longest - 1, -longest, -1), self.positions)
         behind_P, ahead_P = numbers_L[longest - 1 :: -1], numbers_L[longest - 1 :]
         shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
         if shared_P.any():
             farthest = int(np.argmax(shared_P))
-            numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ALL
+            numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ANY_LENGTH
         first = int(numbers_L[-1])  # the numbers fall as keys move ahead
-        rows_LE, width = self._rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width
+        rows_LE, width = self._projected_rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width
         numbers_L = numbers_L - first
-        key_LE = rows_LE[numbers_L, self.key_column : self.key_column + width] if self.form.to_position else None
-        query_LE = rows_LE[numbers_L, :width] if self.form.to_content else None
+        key_LE = rows_LE[numbers_L, self.key_column : self.key_column + width] if self.settings.to_position else None
+        query_LE = rows_LE[numbers_L, :width] if self.settings.to_content else None
         return longest, self.ops.pack_distances(key_LE, query_LE, self.heads)
 
-    def _rows(self, first: int, stop: int) -> np.ndarray:
+    def _projected_rows(self, first: int, stop: int) -> np.ndarray:
         x_LD = self.ops.embed(np.arange(first, stop, dtype=np.int32), self.table_LD)
         return np.asarray(self.projection(x_LD if self.norm is None else self.norm(x_LD)))
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:
-    """Heads of cached rows: keys and values side by side; queries are in rows of their own, or first in fused rows."""
+    """Heads of cached rows: keys, then values; queries are in rows of their own or at the beginning of fused rows."""
     shape = spec.heads, spec.key_heads, spec.head_width
     return Heads(*shape, value_column=spec.key_width, scale=spec.query_scale, softcap=spec.softcap)
 
@@ -222,55 +223,55 @@ class HeadNorms:
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
         self.ops, self.epsilon = parameters.ops, spec.norms.epsilon
-        query_K, key_K = (parameters.tensor(f"{name}.{part}_norm.weight") for part in ("query", "key"))
+        query_K, key_K = (parameters.tensor(f"{name}.{side}_norm.weight") for side in ("query", "key"))
         counts = spec.attention.heads, spec.attention.key_heads
-        # (weights, column): queries and keys lie side by side, so one call normalizes all heads
+        # The (weights, column) of each call: queries and keys lie side by side, so one call can normalize all heads.
         if spec.attention.norms_of_all_heads:
-            self.parts = [(query_K[None], 0), (key_K[None], len(query_K))]
+            self.calls = [(query_K[None], 0), (key_K[None], len(query_K))]
         else:
-            self.parts = [(np.repeat(np.stack([query_K, key_K]), counts, axis=0), 0)]
+            self.calls = [(np.repeat(np.stack([query_K, key_K]), counts, axis=0), 0)]
 
     def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
-        for weight_HK, column in self.parts:
+        for weight_HK, column in self.calls:
             self.ops.normalize_heads(qkv_NE, weight_HK, self.epsilon, column)
 
 
 class SelfAttention(Sublayer):
     """Attention of a stack's rows over themselves, from ``layer.self_attention.{norm,qkv,output}``.
 
-    row_width  of a cached row: keys, then values
-    rounded    whether a decoder caches rows as bfloat16: if its products are narrower than float32
+    row_width    of a cached row: keys, then values
+    rounds_rows  whether a decoder caches rows as bfloat16: where its products are narrower than float32
     """
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
         name = f"{layer}.self_attention"
         super().__init__(parameters, name, spec.norms, first=number == 0)
-        self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
+        self.number, self.rounds_rows = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         attention = spec.attention.of_layer(number)
         self.fused_heads, self.cached_heads = fused_heads(attention), cached_heads(attention)
         self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
-        # whether only the feed-forward follows
-        self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
+        # whether only a feed-forward layer follows
+        self.is_last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
-        self.own_bias = _relative(parameters, name, spec) if spec.positions.of_each_layer else None
+        self.own_bias = _relative_bias(parameters, name, spec) if spec.positions.of_each_layer else None
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
-        # applied to queries and keys in place, before attention
-        self.changes: list[Callable[[np.ndarray, np.ndarray], None]] = []
+        # What changes queries and keys in place before attention, in this order.
+        self.transforms: list[Callable[[np.ndarray, np.ndarray], None]] = []
         if spec.positions.kind == "rotary" and number not in spec.positions.layers_without:
             rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
-            self.changes.append(RotaryPositions(self.ops, spec.attention, rotary))
+            self.transforms.append(RotaryPositions(self.ops, spec.attention, rotary))
         if spec.attention.head_norms:
-            place = len(self.changes) if spec.attention.norms_after_positions else 0
-            self.changes.insert(place, HeadNorms(parameters, name, spec))
+            index = len(self.transforms) if spec.attention.norms_after_positions else 0
+            self.transforms.insert(index, HeadNorms(parameters, name, spec))
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # Intermediate rows have no names: freed at once, their memory, still in the CPU's caches, serves the next rows.
-        # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
+        # Intermediate rows have no names, so that they are freed at once and the next rows get their memory while it is
+        # in the CPU's caches. MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         context_NF = attend(self.qkv(self.input_of(x_ND)), rows)
         if len(context_NF) < len(x_ND):
@@ -279,42 +280,37 @@ class SelfAttention(Sublayer):
         return self.output_of(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
-        for change in self.changes:
-            change(qkv_NE, rows.positions_N)
+        for transform in self.transforms:
+            transform(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         heads = self.fused_heads
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, heads.key_column, heads.width)
-        seen, bias = rows.history
+        keys, bias = rows.history
         if self.own_bias is not None:
-            bias = self.own_bias(seen.index_RS.shape[1])
+            bias = self.own_bias(keys.index_RS.shape[1])
         if self.window is not None:
-            seen = seen._replace(most=self.window[0] + 1)
+            keys = keys._replace(most=self.window[0] + 1)
         return self.ops.attention_step(
-            qkv_NE, keys_values_ME, keys_values_ME, seen, self.cached_heads, position_bias=bias
+            qkv_NE, keys_values_ME, keys_values_ME, keys, self.cached_heads, position_bias=bias
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
-        for change in self.changes:
-            change(qkv_NE, rows.positions_N)
-        if self.rounded and rows.causal:  # as later steps read keys and values
+        for transform in self.transforms:
+            transform(qkv_NE, rows.positions_N)
+        if self.rounds_rows and rows.causal:  # later steps read rounded keys and values too
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
         query_NE, batch = qkv_NE, rows.batch(self.window)
-        if self.last and rows.first_only:
+        if self.is_last and rows.first_only:
             firsts_B = batch.query_starts_B1[:-1]
             query_NE = self.ops.take_rows(qkv_NE, firsts_B)
             seen_B2 = None if batch.seen_N2 is None else batch.seen_N2[firsts_B]
             batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_B2)
-        return self.ops.attention(
-            query_NE,
-            qkv_NE,
-            qkv_NE,
-            batch,
-            self.narrow_heads if rows.narrow else self.fused_heads,
-            position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
-            distances=None if self.distances is None else self.distances(rows.longest),
-        )
+        heads = self.narrow_heads if rows.narrow else self.fused_heads
+        bias = rows.bias if self.own_bias is None else self.own_bias(rows.longest)
+        distances = None if self.distances is None else self.distances(rows.longest)
+        return self.ops.attention(query_NE, qkv_NE, qkv_NE, batch, heads, position_bias=bias, distances=distances)
 
 
 class CrossAttention(Sublayer):
@@ -327,7 +323,8 @@ class CrossAttention(Sublayer):
         self.query, self.output = Linear(parameters, f"{name}.query"), Linear(parameters, f"{name}.output")
         self.key_value = Linear(parameters, f"{name}.key_value")
         self.heads = cached_heads(spec.attention)
-        self.aligned = number == spec.alignment.layer % spec.layers
+        # whether calls return this layer's attention
+        self.is_aligned = number == spec.alignment.layer % spec.layers
         self.alignment_heads = spec.alignment.heads or spec.attention.heads
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
@@ -337,7 +334,7 @@ class CrossAttention(Sublayer):
     def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
         weights_NHS = None
-        if rows.wants_attention and self.aligned:
+        if rows.wants_attention and self.is_aligned:
             weights_NHS = self.ops.empty(
                 (len(query_NF), self.heads.query_heads, rows.memory.index_RS.shape[1]), query_NF.dtype
             )
@@ -352,21 +349,17 @@ class CrossAttention(Sublayer):
         memory = rows.memory
         assert memory is not None
         lengths_B, keys_values_NE = np.diff(rows.starts_B1), memory.keys_values[self.number]
-        weights_BHTS, aligned = None, rows.wants_attention and self.aligned
-        if aligned or rows.cross_attentions is not None:
+        weights_BHTS, is_aligned = None, rows.wants_attention and self.is_aligned
+        if is_aligned or rows.cross_attentions is not None:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
             weights_BHTS = self.ops.empty((len(lengths_B), self.heads.query_heads, T, S), query_NF.dtype)
+        batch = RaggedBatch(rows.starts_B1, memory.starts_B1)
         context_NF = self.ops.attention(
-            query_NF,
-            keys_values_NE,
-            keys_values_NE,
-            RaggedBatch(rows.starts_B1, memory.starts_B1),
-            self.heads,
-            weights_BHTS=weights_BHTS,
+            query_NF, keys_values_NE, keys_values_NE, batch, self.heads, weights_BHTS=weights_BHTS
         )
         if rows.cross_attentions is not None:
             rows.cross_attentions.append(np.array(weights_BHTS))
-        if aligned and weights_BHTS is not None:
+        if is_aligned and weights_BHTS is not None:
             attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.alignment_heads))
             rows.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])
         return context_NF

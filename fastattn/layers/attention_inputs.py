@@ -1,6 +1,6 @@
-"""Keys that the rows of a pass may attend to: of whole sequences, or of a key-value cache.
+"""The rows of a pass and the keys that they may attend to: those of whole sequences, or of a key-value cache.
 
-Plain data for the layers; a lazy attribute, which only some layers need, is computed at first use.
+The classes are plain data for the layers; a lazy attribute, which only some layers need, is computed at first use.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class Memory:
     """A batch of encoded sources, for the decoder's attention: sentence b is rows starts[b] .. starts[b + 1].
 
     rows_ND      the encoder's last hidden states
-    keys_values  for each decoder layer [N, E]: keys and values of these rows side by side, as in the cache; [] for a
-                 model without an encoder
+    keys_values  for each decoder layer the keys and values of these rows side by side, [N, E], as in the cache; [] for
+                 a model without an encoder
     """
 
     rows_ND: np.ndarray
@@ -33,19 +33,19 @@ class Memory:
 class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    bias_of   the stack's bias, for sequences up to a length
-    causal    a row attends to no later rows
-    memory    rows attend to it too
-    cache     row n is cached in the cache's row ``cached_N[n]``; None: no cache
-    wants_attention  whether cross-attention sets ``attention_NS``: each row's attention over the memory
-    cross_attentions  gets every layer's cross-attention, [B, heads, T, S] each; None: it is not wanted
-    types_N   the rows' token types; None: 0
-    seen_B    how many first rows of a sequence its rows may attend to, int64, -n: n last ones; None: all
-    shares_N  by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
-    last_BS   set by recurrent encoders: the states at the ends of the sequences
-    narrow    whether attention's products may be in bfloat16
-    first_only  whether only the first row of each sequence is needed of the last layer; no sequence is empty then
-    begins    whether rows may be the first of their sequence; here and below
+    bias_of           from a number of positions to the stack's bias of sequences up to that length
+    causal            whether a row attends to no later rows
+    memory            what the rows attend to besides their sequence; None: nothing
+    cache             row n is cached in the cache's row ``cached_N[n]``; None: no cache
+    wants_attention   whether cross-attention sets ``attention_NS``: each row's attention over the memory
+    cross_attentions  gets every layer's cross-attention, [B, heads, T, S] each; None: it is not stored
+    types_N           the rows' token types; None: 0
+    visible_B         how many rows of a sequence its rows may attend to, int64: the first n; -n: the last n; None: all
+    shares_N          by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
+    last_BS           set by recurrent encoders: the states at the ends of the sequences
+    narrow            whether attention's products may be in bfloat16
+    first_only        whether the last layer needs the first row of each sequence alone; no sequence is empty then
+    may_begin         whether rows may be the first of their sequence; CachedRows and RecordedRows say so too
     """
 
     ops: Ops
@@ -59,33 +59,33 @@ class WholeRows:
     wants_attention: bool = False
     cross_attentions: list[np.ndarray] | None = None
     types_N: np.ndarray | None = None
-    seen_B: np.ndarray | None = None
+    visible_B: np.ndarray | None = None
     shares_N: np.ndarray | None = None
     narrow: bool = False
     first_only: bool = False
     attention_NS: np.ndarray | None = None
     last_BS: np.ndarray | None = None
     _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)
-    begins = True
+    may_begin = True
 
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
-        """For ``ops.attention``: rows see keys within a window, (before, after); None: all that they may attend to."""
+        """For ``ops.attention``: rows see the keys in a window, (before, after), that they may attend to; None: all."""
         if window not in self._batches:
             lengths_B, seen_N2 = np.diff(self.starts_B1), None
-            seen_B = lengths_B if self.seen_B is None else self.seen_B
-            if window is not None or self.causal or self.seen_B is not None:
+            visible_B = lengths_B if self.visible_B is None else self.visible_B
+            if window is not None or self.causal or self.visible_B is not None:
                 before, after = window or (-1, -1)
-                sides, stops_B = (before, 0 if self.causal else after), np.where(seen_B < 0, lengths_B, seen_B)
+                sides, stops_B = (before, 0 if self.causal else after), np.where(visible_B < 0, lengths_B, visible_B)
                 seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
-                if (seen_B < 0).any():
-                    firsts_N = np.repeat(np.where(seen_B < 0, lengths_B + seen_B, 0), lengths_B)
+                if (visible_B < 0).any():
+                    firsts_N = np.repeat(np.where(visible_B < 0, lengths_B + visible_B, 0), lengths_B)
                     np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
 
     @lazy
     def rows_N(self) -> np.ndarray:
-        """The number of each row in a table of rows: the cache's, else a table of these rows alone."""
+        """The number of each row in the cache's table of rows, or without a cache in a table of these rows alone."""
         return np.arange(self.starts_B1[-1], dtype=np.int32) if self.cached_N is None else self.cached_N
 
     @lazy
@@ -105,7 +105,7 @@ class WholeRows:
         return previous_N
 
     def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states_MW, previous_N, rows_N): a table of states, and where in it each row's previous and own state are.
+        """(states_MW, previous_N, rows_N): a table of states, and the table's rows of each previous and each own state.
 
         width  of a state; 0: that of x
         """
@@ -117,7 +117,7 @@ class WholeRows:
 
 
 class CachedRows:
-    """New tokens of slots of a cache, which attend to their slot's history, themselves included, and to its memory.
+    """New tokens of a cache's slots; each attends to its slot's history up to itself and to the slot's memory.
 
     counts_R   how many tokens each slot has, in order, a chunk of its sequence; None: one token, a step
     attention  as ``wants_attention`` of WholeRows
@@ -133,8 +133,8 @@ class CachedRows:
         counts_R: np.ndarray | None = None,
         attention: bool = False,
     ):
-        self.cache, self.slots_R, self.positions_N, self.begins = cache, slots_R, positions_N, True
-        # for each token the number of its slot in slots_R; None: token n is of slot n
+        self.cache, self.slots_R, self.positions_N, self.may_begin = cache, slots_R, positions_N, True
+        # for each token the index of its slot in slots_R; None: token n is of slots_R[n]
         self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
         self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
         self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
@@ -147,7 +147,7 @@ class CachedRows:
     def history(self) -> tuple[KeyIndex, PositionBias | None]:
         """The keys that the tokens see in self-attention, and the bias."""
         lengths_N = self.positions_N.astype(np.int64) + 1
-        index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
+        index_RS = self.cache.history_index(self.slots_R, int(lengths_N.max()))
         return KeyIndex(index_RS, lengths_N, self.owners_N), self._bias(index_RS.shape[1])
 
     @lazy
@@ -163,7 +163,7 @@ class CachedRows:
 
     @lazy
     def previous_N(self) -> np.ndarray:
-        return self.cache.previous(self.slots_N, self.positions_N)
+        return self.cache.previous_rows(self.slots_N, self.positions_N)
 
     def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""
@@ -171,12 +171,12 @@ class CachedRows:
 
 
 class RecordedRows:
-    """CachedRows of a recorded step, none the first of its sequence; the arrays of StepRows are all that changes."""
+    """CachedRows of a recorded step, none the first of a sequence. Only the arrays of StepRows change between runs."""
 
     def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
         self.cache, self.positions_N = cache, rows.positions_R
         self.rows_N, self.previous_N = rows.rows_R, rows.previous_R
-        self.begins, self.wants_attention, self.types_N = False, False, None
+        self.may_begin, self.wants_attention, self.types_N = False, False, None
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
         self.history = KeyIndex(histories_RS, rows.lengths_R, rows.slots_R), bias(histories_RS.shape[1])

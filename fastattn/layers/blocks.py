@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class GrowingTable(Generic[T]):
-    """A table that ``make`` makes for a number of positions; a longer sequence doubles it at least."""
+    """A table that ``make`` makes for a number of positions; for a longer sequence the number at least doubles."""
 
     def __init__(self, make: Callable[[int], T], positions: int):
         self._make, self._table = make, (positions, make(positions))
@@ -41,11 +41,11 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarra
 
 
 class Sublayer:
-    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
+    """A part of a block, f with a norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
-    With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))), or x + output_norm(f(x)).
-    A call takes x_ND and the keys that its rows may attend to, see ``fastattn.layers.attention_inputs``.
-    first  whether it is the first sublayer of the stack
+    With a norm of f's output, ``name.output_norm``, it is x + output_norm(f(norm(x))), or x + output_norm(f(x)).
+    A call takes x_ND and Rows, which say what its rows may attend to (``fastattn.layers.attention_inputs``).
+    first  whether the sublayer is the first of the stack
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
@@ -55,7 +55,7 @@ class Sublayer:
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
     def input_of(self, x_ND: np.ndarray) -> np.ndarray:
-        """The input of f from that of the sublayer."""
+        """The input of f, from the input of the sublayer."""
         return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
 
     def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
@@ -92,12 +92,12 @@ class FeedForward(Sublayer):
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows, residual_ND: np.ndarray | None = None) -> np.ndarray:
-        """``residual_ND``: f(x) is added to it; None: to x."""
+        """``residual_ND`` is what f(x) is added to; None: x."""
         residual_ND = self.residual(x_ND) if residual_ND is None else residual_ND
         return self.output_of(x_ND, self.outer(self.inner(self.input_of(x_ND)), residual_NF=residual_ND))
 
 
-class Parallel:
+class ParallelSublayers:
     """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021)."""
 
     def __init__(self, mixer: Callable[[np.ndarray, Rows], np.ndarray], feed_forward: FeedForward):
@@ -107,10 +107,10 @@ class Parallel:
         return self.feed_forward(x_ND, rows, self.mixer(x_ND, rows))
 
 
-def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
-    """The table row of each position: row 0 for the id ``padding``, rows from 1 on for a sequence's remaining ids.
+def rows_without_padding(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
+    """The row of each position in a table whose row 0 is for the id ``padding``; other ids count from row 1 on.
 
-    fairseq's make_positions. The positions are of whole sequences, end to end.
+    fairseq's make_positions does the same. The positions are those of whole sequences, end to end.
     """
     rows_N, padding_N = positions_N + 1, ids_N == padding
     if padding_N.any():
@@ -121,14 +121,14 @@ def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np
 
 
 class TypedPositions:
-    """Learned positions and token types in one table [U * P, D], whose row type * P + position is their sum.
+    """Learned positions and token types in one table [U * P, D]: row type * P + position is the sum of both.
 
     table_PD  None: no learned positions, so P is 1
     """
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
         self.types, self.positions = len(types_UD), 0 if table_PD is None else len(table_PD)
-        # Loaders that add type 0 to the positions get the same sums by this order.
+        # In this order the sums are those of loaders that add type 0 to the positions.
         with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are valid
             sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
@@ -143,12 +143,12 @@ class TypedPositions:
         return (rows_N + types_N * max(1, self.positions)).astype(np.int32)
 
 
-def added_positions(
+def position_tables(
     parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
 ) -> Callable[[int], np.ndarray | None]:
-    """From a number of positions to the table that the embedding adds, or None: positions are in attention.
+    """A function from a number of positions to the table that the embedding adds; None: attention has the positions.
 
-    InputError for more positions than a learned table has.
+    The function raises InputError for more positions than a learned table has.
     """
     if spec.positions.kind == "sinusoid":
         # tables of 512 would take 1.6 ms of every start
@@ -157,26 +157,26 @@ def added_positions(
         return lambda longest: None
     table_PD: np.ndarray = parameters.tensor(f"{stack}.positions")
 
-    def learned(longest: int) -> np.ndarray:
+    def learned_table(longest: int) -> np.ndarray:
         if longest > len(table_PD):
             raise InputError(f"the model has {len(table_PD)} positions, the sequence needs {longest}")
         return table_PD
 
-    return learned
+    return learned_table
 
 
 def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
-    """Raise InputError for an id outside the vocabulary; -1 is inside."""
+    """Raise InputError for an id outside the vocabulary; -1 is valid."""
     if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < vocabulary:
-        wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
-        raise InputError(f"token id {wrong} is outside the vocabulary of {vocabulary}")
+        bad_id = ids_N.min() if ids_N.min() < -1 else ids_N.max()
+        raise InputError(f"token id {bad_id} is outside the vocabulary of {vocabulary}")
 
 
 class Embedding:
     """From ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to width D.
 
-    The spec says which of the last four there are, and in which order norm and projection come. The id -1 embeds to
-    zeros (its position is still added). InputError for an id outside the vocabulary and an unknown type.
+    The spec says which of position, type, norm and projection there are, and whether the norm comes first. The id -1
+    embeds to zeros, to which its position is added. InputError for an id outside the vocabulary and an unknown type.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
@@ -184,33 +184,33 @@ class Embedding:
         self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
         self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
         self.padding = spec.positions.padding if spec.positions.has_table else -1
-        self.positions = added_positions(parameters, stack, spec, self.dtype)
-        self.typed = None
+        self.positions = position_tables(parameters, stack, spec, self.dtype)
+        self.typed_positions = None
         if spec.token_types:
             table_PD = parameters.optional(f"{stack}.positions")
-            self.typed = TypedPositions(table_PD, parameters.tensor(f"{stack}.token_types"))
+            self.typed_positions = TypedPositions(table_PD, parameters.tensor(f"{stack}.token_types"))
         norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
         projection = Linear(parameters, f"{stack}.embedding_projection") if spec.embedding_width else None
         order = (projection, norm) if spec.norm_after_projection else (norm, projection)
-        self.finishing = [step for step in order if step is not None]
+        self.last_steps = [step for step in order if step is not None]
 
     def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None) -> np.ndarray:
         check_ids(ids_N, self.vocabulary)
         if self.padding >= 0:
-            positions_N = counted_rows(ids_N, positions_N, self.padding)
+            positions_N = rows_without_padding(ids_N, positions_N, self.padding)
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
-        if self.typed is not None:
-            table_PD, positions_N = self.typed.table_ND, self.typed.rows(positions_N, types_N)
+        if self.typed_positions is not None:
+            table_PD, positions_N = self.typed_positions.table_ND, self.typed_positions.rows(positions_N, types_N)
         x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
-        for step in self.finishing:
+        for step in self.last_steps:
             x_ND = step(x_ND)
         return x_ND
 
 
-class Convolved:
+class ConvolvedBlock:
     """norm(block(x) + activation(convolution of x)), from ``stack.convolution`` and ``stack.convolution_norm``.
 
-    block  sublayers
+    block  the sublayers of the stack's first block
     The convolution reads zeros beyond a sequence's ends.
     """
 
@@ -231,18 +231,18 @@ class Convolved:
         y_ND = x_ND
         for sublayer in self.block:
             y_ND = sublayer(y_ND, rows)
-        near_NE = self.ops.neighbours(x_ND, rows.starts_B1, self.side, self.side)
-        return self.norm(self.linear(near_NE, residual_NF=y_ND))
+        neighbours_NE = self.ops.neighbours(x_ND, rows.starts_B1, self.side, self.side)
+        return self.norm(self.linear(neighbours_NE, residual_NF=y_ND))
 
 
-# Recurrences replace a decoder's self-attention by a state of ``row_width``, which sums up all rows so far. It is never
-# ``rounded``: the errors of all steps would add up in it.
+# Recurrences replace a decoder's self-attention by a state of ``row_width``, which sums up all rows so far. The state
+# is never rounded to bfloat16, since the errors of all steps would add up.
 
 
 class SimpleRecurrence(Sublayer):
     """A simpler simple recurrent unit (Kim 2019, section 3.2) of ``layer.ssru.{norm,input}``; the state is its cell."""
 
-    rounded = False
+    rounds_rows = False
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
         name = f"{layer}.ssru"
@@ -258,12 +258,12 @@ class SimpleRecurrence(Sublayer):
 class AverageAttention(Sublayer):
     """An average attention network (Zhang 2018); its state is the sum of all rows so far.
 
-    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm is
+    As in Marian, y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm is
     there only where norms come before. Without the feed-forward y is the average, without the gates f(x) is y.
     From ``layer.average_attention.{norm,inner,outer,input_gate,forget_gate}``.
     """
 
-    rounded = False
+    rounds_rows = False
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
         assert spec.recurrence is not None

@@ -1,4 +1,4 @@
-"""Layers of images: convolutions, and gates of channels and places."""
+"""Layers of images: convolutions, and gates of channels and pixels."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fastattn.spec.quantized import as_float32
 class ImageConvolution:
     """activation(W * x + b [+ residual]), from ``name.weight`` [F, taps * C / groups] and ``name.bias``.
 
-    groups  of the channels; as many as channels: one filter a channel (depthwise)
+    groups  how many groups the channels form; as many as channels: one filter a channel (depthwise)
     """
 
     def __init__(self, parameters: Parameters, name: str, window: Window, activation: str = "none", groups: int = 1):
@@ -26,8 +26,8 @@ class ImageConvolution:
             return
         biases = [None] * groups if self.bias is None else np.split(self.bias, groups)
         pairs, precision = zip(np.split(weight_FE, groups), biases), parameters.precision
-        narrow = "int8" if precision == "int4" else precision  # a group's inputs are few, seldom whole groups of int4
-        self.groups = [self.ops.pack_linear(weight, bias, narrow) for weight, bias in pairs]
+        precision = "int8" if precision == "int4" else precision  # a group's few inputs are seldom whole int4 groups
+        self.groups = [self.ops.pack_linear(weight, bias, precision) for weight, bias in pairs]
 
     def __call__(
         self, x_ND: np.ndarray, grid: PixelGrid, residual_NF: np.ndarray | None = None
@@ -54,7 +54,7 @@ class ChannelGate:
         self.inner, self.outer = Linear(parameters, f"{name}.fc1", "relu"), Linear(parameters, f"{name}.fc2", "sigmoid")
 
     def gates(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        """[images, D]"""
+        """The gates of each image's channels, [images, D]."""
         gates_BD: np.ndarray = self.outer(self.inner(self.ops.pool(x_ND, image_starts(grid), ["mean"])))
         return gates_BD
 
@@ -62,11 +62,11 @@ class ChannelGate:
         return self.ops.gate_pixels(x_ND, grid, self.gates(x_ND, grid))
 
 
-class ChannelAndPlaceGate:
-    """Channels, then places (Woo 2018), from ``name.fc1``, ``name.fc2`` and ``name.spatial``, a convolution of 7 x 7.
+class ChannelAndPixelGate:
+    """Gates channels, then pixels (Woo 2018), by ``name.fc1``, ``name.fc2`` and ``name.spatial``, a 7 x 7 convolution.
 
-    Channels: sigmoid(fc2(relu(fc1(mean)) + relu(fc1(max)))), whose bias is twice that of an MLP of each; places:
-    sigmoid of the convolution of the mean and the maximum of a place's channels.
+    Channels: sigmoid(fc2(relu(fc1(mean)) + relu(fc1(max)))); fc2 has twice the bias of the paper's MLP, which the paper
+    applies to mean and maximum. Pixels: sigmoid of the convolution of the mean and the maximum of a pixel's channels.
     """
 
     def __init__(self, parameters: Parameters, name: str):
@@ -80,11 +80,11 @@ class ChannelAndPlaceGate:
         gates_BD: np.ndarray = self.outer(self.ops.add_rows(*map(self.inner, pooled)))
         return gates_BD
 
-    def places(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        """The gate of each place, [N, 1], from rows after the gates of channels."""
+    def pixels(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
+        """The gate of each pixel, [N, 1], from rows after the gates of channels."""
         summary_N2 = np.stack([x_ND.mean(axis=1), x_ND.max(axis=1)], axis=1)  # as fast as a kernel: bound by memory
         return self.spatial(self.ops.as_rows(summary_N2), grid)[0]
 
     def __call__(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         x_ND = self.ops.gate_pixels(x_ND, grid, self.channels(x_ND, grid))
-        return self.ops.gate_pixels(x_ND, grid, None, self.places(x_ND, grid))
+        return self.ops.gate_pixels(x_ND, grid, None, self.pixels(x_ND, grid))

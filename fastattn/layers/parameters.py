@@ -21,13 +21,13 @@ from fastattn.spec.quantized import (
 from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
-# The form of a table -> the precisions in which a projection of the same numbers shares its copy.
-_SHARED = {"float32": ("float32",), "int8": ("int8", "int4")}
+# The form of a table -> the precisions of the products for which a projection tied to the table shares its copy.
+_SHARING_PRECISIONS = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
 @dataclass
 class NeededTensors:
-    """The tensors and packed layers that a model read from its Parameters.
+    """The tensors and packed layers that a model has asked its Parameters for.
 
     tensors  by name
     layers   packed, by name and precision
@@ -43,7 +43,7 @@ class Parameters:
     precision    of the products: "float32", "bfloat16", "int8" or "int4" (some int8 then: see ``default_precision``)
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
-    needed       gets what the model reads; layers that it has already are not packed
+    needed       gets all that the model asks for; layers that are in it already are not packed
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        # From the id of a stored tensor to what was read of it, and the tensor itself, so that it keeps its id.
-        self._read: dict[int, tuple[Tensor, Tensor]] = {}
+        # id of a stored tensor -> (the tensor in memory, the stored tensor: while it is referenced its id stays taken)
+        self._in_memory: dict[int, tuple[Tensor, Tensor]] = {}
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
@@ -67,24 +67,25 @@ class Parameters:
         stored = self._needed.tensors.get(name)  # ``table`` may have replaced it
         if stored is None:
             stored = self._tensors[name]
-        if id(stored) not in self._read:
+        if id(stored) not in self._in_memory:
             is_table = self._packed_file is not None and isinstance(stored, UnreadTensor) and stored.form == "float32"
-            self._read[id(stored)] = self._packed_file.table(name, stored) if is_table else in_memory(stored), stored
-        read = self._read[id(stored)][0]
-        self._needed.tensors |= {alias: read for alias, tensor in self._needed.tensors.items() if tensor is stored}
-        self._needed.tensors[name] = read
-        return read
+            loaded = self._packed_file.table(name, stored) if is_table else in_memory(stored)
+            self._in_memory[id(stored)] = loaded, stored
+        loaded, _ = self._in_memory[id(stored)]
+        self._needed.tensors |= {alias: loaded for alias, tensor in self._needed.tensors.items() if tensor is stored}
+        self._needed.tensors[name] = loaded
+        return loaded
 
     def optional(self, name: str) -> Any:
         """``tensor``, or None if there is none of that name."""
         return self.tensor(name) if name in self._tensors else None
 
     def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0) -> PackedLinear:
-        """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
+        """``name.weight``, and ``name.bias`` if it exists, packed by the operations.
 
         precision  of the products; "": ``default_precision``
-        order_F    the rows of both that are packed, -1: zeros; None: all in order
-        first      input that is packed; the caller computes the inputs before it, and adds the bias
+        order_F    the numbers of the rows of weight and bias to pack, -1: a row of zeros; None: all in order
+        first      the first input to pack; the caller computes the product of the inputs before it, and adds the bias
         """
         precision = precision or self.default_precision(name)
         if (name, precision) not in self._needed.layers:
@@ -92,23 +93,23 @@ class Parameters:
             bias_F: Any = None if first else self._tensors.get(f"{name}.bias")
             key = id(weight_FD), id(bias_F), precision
             if key not in self._packed:
-                make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
+                pack = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
                 if self._packed_file is not None:
                     shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
-                    make = partial(self._packed_file.linear, name, shape, make, precision)
-                self._packed[key] = make()
+                    pack = partial(self._packed_file.linear, name, shape, pack, precision)
+                self._packed[key] = pack()
             self._needed.layers[name, precision] = self._packed[key]
         return self._needed.layers[name, precision]
 
     def default_precision(self, *names: str) -> str:
-        """The common precision of these linear layers: the model's, except in int4.
+        """The common precision of these linear layers: that of the model unless that is int4.
 
-        There projections, which choose tokens, are int8, and so are layers without whole groups of inputs; layers that
-        the checkpoint stores in 5 to 8 bits are int8 with a scale for each group.
+        In an int4 model the projections that choose tokens are int8, and so are layers without whole groups of inputs;
+        layers that the checkpoint stores in 5 to 8 bits are int8 with a scale for each group.
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8_groups", "int8"):  # an earlier process packed them; their weights may be absent
+        for precision in ("int4", "int8_groups", "int8"):  # weights that an earlier process packed may be absent
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
@@ -123,8 +124,8 @@ class Parameters:
     ) -> PackedLinear:
         weight_FD: Any = self._tensors[name]
         if first:
-            whole_FD = in_memory(weight_FD)
-            weight_FD = (whole_FD if isinstance(whole_FD, np.ndarray) else as_float32(whole_FD))[:, first:]
+            all_FD = in_memory(weight_FD)
+            weight_FD = (all_FD if isinstance(all_FD, np.ndarray) else as_float32(all_FD))[:, first:]
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision in ("int8", "int4") and form_of(weight_FD) != precision:
@@ -133,20 +134,20 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; where a projection is tied to it, that projection's packed weights.
+        """An embedding's table; where a projection is tied to the table, usually the projection's packed weights.
 
-        So the table is in memory once. Without a tied projection, a float32 or int8 table stays as it is stored; a
-        table of another form becomes float32 in a float32 model, else int8.
+        So the weights are in memory once. Otherwise a float32 or int8 table stays as it is stored; a table of another
+        form becomes float32 in a float32 model, else int8.
         """
         stored = self._tensors[name]
         form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]
-        shared = stored
+        tensor = stored
         for projection in tied:
-            shared = self._needed.tensors.setdefault(f"{projection}.weight", shared)
-        if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
-            self._needed.tensors.setdefault(name, shared)
+            tensor = self._needed.tensors.setdefault(f"{projection}.weight", tensor)
+        if tied and self.precision in _SHARING_PRECISIONS.get(form, ("float32", "int8", "int4")):
+            self._needed.tensors.setdefault(name, tensor)
             return self.packed(tied[0])
-        if form not in _SHARED and name not in self._needed.tensors:
+        if form not in _SHARING_PRECISIONS and name not in self._needed.tensors:
             weight_VD = as_float32(stored)
             self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
         return self.tensor(name)

@@ -12,15 +12,15 @@ from fastattn.layers.parameters import Parameters
 from fastattn.spec.quantized import Tensor, take
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
-Place = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows in it
+StateRows = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows in it
 
 
 class RecurrentLayer:
     """From rows to their hidden states, by ``layer.{input,state,backward}``.
 
-    column    where its states begin in a row of all layers' states: h of all directions, then perhaps c
-    table_VE  of ids, whose rows are its first inputs; None: the inputs are rows
-    words_VF  the product of that table, where it is no larger than the weights; None: there is none
+    column    where the layer's states begin in a row of all layers' states: h of all directions, then perhaps c
+    table_VE  the embedding of ids, whose rows are the layer's first inputs; None: all inputs are rows
+    words_VF  the table times the layer's input weights, where it has at most as many rows as columns; None otherwise
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class RecurrentLayer:
         orders = order
         if order is not None and spec.bidirectional:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
-        precision = "int8" if parameters.precision == "int4" else ""  # int4 has whole products alone
+        precision = "int8" if parameters.precision == "int4" else ""  # there are no recurrent steps in int4
         first, self.words_VF, self.input = 0, None, None
-        are_few = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
-        weight_FD = parameters.tensor(f"{layer}.input.weight") if are_few else None
+        has_few_ids = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
+        weight_FD = parameters.tensor(f"{layer}.input.weight") if has_few_ids else None
         if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray):
             first = table_VE.shape[1]
             with np.errstate(all="ignore"):  # the search reports weights that are no numbers
@@ -50,13 +50,13 @@ class RecurrentLayer:
         self,
         x_ND: np.ndarray | None,
         starts_B1: np.ndarray,
-        before: Place,
-        after: Place,
+        before: StateRows,
+        after: StateRows,
         ids_N: np.ndarray | None = None,
     ) -> np.ndarray:
-        """hidden_NH; ``before`` and ``after``: where each sentence's states are read and written.
+        """hidden_NH; each sentence's states are read at ``before`` and written at ``after``.
 
-        ids_N  rows of the table; x_ND are the remaining inputs then, or None
+        ids_N  rows of ``words_VF``; x_ND are then the remaining inputs, or None
         """
         states = States(*before, *after, self.column, self.column + self.hidden)
         inputs_NE = None if ids_N is None else self.ops.embed(ids_N, self.words_VF)
@@ -66,12 +66,12 @@ class RecurrentLayer:
         return self.ops.recur(inputs_NE, self.weights, self.cell, self.units, starts_B1, states)
 
 
-class SeenMemory(NamedTuple):
-    """The memory of a step's rows.
+class StepMemory(NamedTuple):
+    """The memory that the rows of a step attend to.
 
     keys_values_ME  a table of the rows of ``StateAttention.keys_values``
-    keys            which of them each row sees
-    steps_N         the rows' numbers in their sequences
+    keys            which rows of that table each row of the step sees
+    steps_N         the positions of the step's rows in their sequences
     shares_N        by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
     """
 
@@ -80,7 +80,7 @@ class SeenMemory(NamedTuple):
     steps_N: np.ndarray
     shares_N: np.ndarray | None
 
-    def take(self, n_K: np.ndarray) -> "SeenMemory":
+    def take(self, n_K: np.ndarray) -> "StepMemory":
         """The memory of rows n_K alone."""
         owners_K = n_K if self.keys.rows_N is None else self.keys.rows_N[n_K]
         keys = KeyIndex(self.keys.index_RS, self.keys.stops_N[n_K], owners_K)
@@ -91,8 +91,8 @@ class SeenMemory(NamedTuple):
 class StateAttention:
     """Attention of a decoder's hidden states over its memory, from ``name.{query,key,value,output,score,position}``.
 
-    width    of a cached row of the memory: keys, unless the values are the keys, then values
-    records  whether it can be recorded, since it is operations alone
+    width    of a cached row of the memory: keys (none where the values are the keys), then values
+    records  whether steps with it can be recorded: it then consists of operations alone
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec, attention: MemoryAttention):
@@ -113,12 +113,12 @@ class StateAttention:
         self.width, self.records = keys + spec.context, not (attention.window or attention.hard)
 
     def keys_values(self, rows_ND: np.ndarray) -> list[np.ndarray]:
-        """The parts, to be joined, of the cached rows of a memory."""
+        """The columns of the cached rows of a memory: perhaps keys, then values; the caller joins them."""
         keys = [] if self.key is None else [self.key(rows_ND)]
         return [*keys, rows_ND if self.value is None else self.value(rows_ND)]
 
     def __call__(
-        self, hidden_NH: np.ndarray, memory: SeenMemory, wants_weights: bool
+        self, hidden_NH: np.ndarray, memory: StepMemory, wants_weights: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(context_NC, weights_NS or None)."""
         query_NK = hidden_NH if self.query is None else self.query(hidden_NH)
@@ -148,26 +148,26 @@ class StateAttention:
                 gaussian_NS = np.exp(np.square(distances_NS) * (-2 / self.spec.window**2))
                 weights_NS = weights_NS * gaussian_NS.astype(weights_NS.dtype)
             if self.spec.hard or self.spec.predictive:
-                context_NC = self._weighted(weights_NS, memory.keys_values_ME, index)
+                context_NC = self._weighted_values(weights_NS, memory.keys_values_ME, index)
         return context_NC if self.output is None else self.output(context_NC), weights_NS
 
-    def _centres(self, hidden_NH: np.ndarray, memory: SeenMemory) -> np.ndarray:
-        """The centres of the rows' windows: their steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
+    def _centres(self, hidden_NH: np.ndarray, memory: StepMemory) -> np.ndarray:
+        """The centres of the rows' windows: the rows' steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
         if not self.spec.predictive:
             return memory.steps_N.astype(np.float64)
         shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
         return shares_N1[:, 0] * memory.keys.stops_N
 
     def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
-        """The keys within the window; where the centre is no number the first key alone, whose weight is NaN then."""
+        """The keys in the rows' windows; a centre that is no number leaves the first key alone, whose weight is NaN."""
         centres_N = np.where(np.isfinite(centres_N), centres_N, -self.spec.window)
         firsts_N = np.ceil(centres_N - self.spec.window).astype(np.int64)
         stops_N = np.floor(centres_N + self.spec.window).astype(np.int64) + 1
         stops_N = np.minimum(stops_N, index.stops_N)
         return index._replace(firsts_N=np.clip(firsts_N, 0, stops_N), stops_N=stops_N)
 
-    def _weighted(self, weights_NS: np.ndarray, keys_values_ME: np.ndarray, index: KeyIndex) -> np.ndarray:
-        """The values times these weights, on the host."""
+    def _weighted_values(self, weights_NS: np.ndarray, keys_values_ME: np.ndarray, index: KeyIndex) -> np.ndarray:
+        """The sums of the values by these weights, computed on the host."""
         owners_N = np.arange(len(weights_NS)) if index.rows_N is None else index.rows_N
         numbers_NS, column = index.index_RS[owners_N].astype(np.int64), self.heads.value_column
         rows_KE = np.asarray(self.ops.take_rows(keys_values_ME, numbers_NS.reshape(-1)))

@@ -1,10 +1,10 @@
 """Balanced int8: factors of the inputs of an encoder's products, from a run on random tokens.
 
-A few columns of a norm's output are far greater than the rest, and since an int8 row has one scale, they cost all other
+A few columns of a norm's output are far greater than the rest. Since an int8 row has one scale, they cost all other
 columns resolution. So these columns are made smaller, and their weights greater, before both are rounded (SmoothQuant,
-Xiao 2023, section 4, with alpha = 0.5). The model decides which columns they are, not the text: random tokens show them
-as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in int8 to those in float32 is
-0.995 in place of 0.987, the mean error is halved.
+Xiao 2023, section 4, with alpha = 0.5). Which columns are great depends on the model, not on the text: random tokens
+show them as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in int8 to those in
+float32 is 0.995 in place of 0.987, the mean error is halved.
 """
 
 from typing import Any, cast
@@ -18,10 +18,10 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32, form_of, unread
 
-# 64 sequences of 32 tokens give no better vectors than 8, nor does a run in float32, which would need kernels that a
-# model in int8 does not.
+# 64 sequences of 32 tokens give no better vectors than 8 do. Nor does a run in float32, which would need kernels that a
+# model in int8 does not need.
 SEQUENCES, LENGTH = 8, 32
-LEAST, MOST = 1e-2, 1e2  # of a factor, relative to the median
+LEAST_FACTOR, MOST_FACTOR = 1e-2, 1e2  # of a factor, relative to the median
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -52,14 +52,14 @@ class InputRecorder:
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm that are not int8.
 
-    They depend on the checkpoint and the CPU alone. {} without such weights, for other kinds of stacks, and for inputs
-    other than tokens. Raises CheckpointError for weights that are not finite.
+    The factors depend on the checkpoint and the CPU alone. {} without such weights, for other kinds of stacks, and for
+    inputs other than tokens. Raises CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:
         return {}
-    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
-    layers = [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
+    suffixes = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
+    layers = [f"encoder.layers.{i}.{suffix}" for i in range(spec.layers) for suffix in suffixes]
     weights = {name: checkpoint.tensors[f"{name}.weight"] for name in layers}
     weights = {name: weight for name, weight in weights.items() if form_of(weight) != "int8"}
     if not weights:
@@ -70,8 +70,8 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     length = min(LENGTH, spec.positions.limit or LENGTH)
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
     peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in weights}
-    finite = {name: peaks_D for name, peaks_D in peaks.items() if np.isfinite(peaks_D).all()}
-    return {f"{name}.weight": _factors(peaks_D, weights[name]) for name, peaks_D in finite.items()}
+    finite_peaks = {name: peaks_D for name, peaks_D in peaks.items() if np.isfinite(peaks_D).all()}
+    return {f"{name}.weight": _factors(peaks_D, weights[name]) for name, peaks_D in finite_peaks.items()}
 
 
 def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:
@@ -80,4 +80,4 @@ def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:
     for rows_RD in unread(weight_FD).rows():
         np.maximum(weight_peaks_D, np.abs(as_float32(rows_RD)).max(axis=0), out=weight_peaks_D)
     factors_D = np.sqrt(weight_peaks_D.astype(np.float64) / np.maximum(peaks_D, _TINY))
-    return np.clip(factors_D / np.median(factors_D), LEAST, MOST).astype(np.float32)
+    return np.clip(factors_D / np.median(factors_D), LEAST_FACTOR, MOST_FACTOR).astype(np.float32)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from fastattn.errors import FastattnError, InputError, WrongModelError, check_count
-from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
+from fastattn.loading.model_cache import LoadRecord, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
@@ -42,12 +42,12 @@ class ModelBase:
     """Base of all classes that load a model: loading, worker processes, closing.
 
     A model is open until ``close`` or the end of ``with Translator(path) as translator:``, or until nothing refers to
-    it. Then it frees all that it has; a later use raises FastattnError.
+    it. Then the model frees all that it has; a later use raises FastattnError.
     """
 
     _takes_processes: ClassVar[bool] = False
-    _part: ClassVar[str] = ""  # of a checkpoint, see ``fastattn.weights.read``
-    _pool: Any = None  # of worker processes, if there are any
+    _checkpoint_part: ClassVar[str] = ""  # see ``fastattn.weights.read``
+    _pool: Any = None  # the worker processes, if there are any
     _loaded: LoadedModel
 
     @explains_options(MODEL)
@@ -65,11 +65,11 @@ class ModelBase:
         precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
                    else float32)
         threads    the most threads to use; None: all that the process may use
-        processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part
-                   of all), where one interpreter's lock is too few. They map the same weights. 1: this process alone.
-                   None: 1 below 8 threads, else as many as ``processes.choice`` finds, started with the first large
-                   call; then ``threads`` is the total. Only a Translator and an Encoder take more than 1
-        device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
+        processes  among how many processes the work is shared, since the threads of one share an interpreter's lock.
+                   Each has ``threads`` threads (None: an equal part of all), and all map the same weights. 1: this
+                   process alone. None: 1 below 8 threads, else as many as ``processes.choice`` finds, started with the
+                   first large call; ``threads`` is then the total. Only a Translator and an Encoder take more than 1
+        device     where the model computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
         """
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
@@ -77,16 +77,16 @@ class ModelBase:
         folder = download.resolve(path)
         self._begin(folder)
 
-        def build(checkpoint: Checkpoint, loading: Loading) -> None:
-            self._build(precision, threads, backend(device), checkpoint, loading)
+        def build(checkpoint: Checkpoint, record: LoadRecord) -> None:
+            self._build(precision, threads, backend(device), checkpoint, record)
 
-        load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
+        load_or_build(folder, precision, type(self).__qualname__, build, device, self._checkpoint_part)
         return_freed_memory()
         if self._takes_processes:
-            shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)
-            if shared.processes > 1:
-                self._pool = self._make_pool(folder, precision, device, shared)
-                if processes is not None:  # else with the first large call
+            choice = sharing(processes, threads, self._loaded.threads, self.layer_weights)
+            if choice.processes > 1:
+                self._pool = self._make_pool(folder, precision, device, choice)
+                if processes is not None:  # else the first large call starts them
                     self._pool.start()
 
     @classmethod
@@ -98,20 +98,20 @@ class ModelBase:
         ops: Ops | None = None,
         device: str = "cpu",
     ) -> _Self:
-        """The model of a checkpoint in memory; ``ops``: a namespace of operations, None: that of the device."""
+        """The model of a checkpoint in memory; ``ops``: its namespace of operations, None: that of the device."""
         model = cls.__new__(cls)
         model._build(precision, threads, ops or backend(device), checkpoint, None)
         return model
 
     def _build(
-        self, precision: str, threads: int | None, ops: Ops, checkpoint: Checkpoint, loading: Loading | None
+        self, precision: str, threads: int | None, ops: Ops, checkpoint: Checkpoint, record: LoadRecord | None
     ) -> None:
         checkpoint = self._check(checkpoint)
-        self._loaded = load_model(checkpoint, precision, threads, ops, loading)
+        self._loaded = load_model(checkpoint, precision, threads, ops, record)
         self._prepare()
 
     def _begin(self, folder: Path) -> None:
-        """Begin what takes a while and needs no checkpoint."""
+        """Begin work that takes a while and needs no Checkpoint, before the folder is read."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint, or the part of it that the class needs; CheckpointError for another kind of checkpoint."""
@@ -134,14 +134,14 @@ class ModelBase:
         raise NotImplementedError
 
     def _pool_for(self, texts: int) -> Any:
-        """The processes for a call with so many texts; None where this process computes them."""
+        """The worker processes for a call with so many texts; None where this process computes all of them."""
         return None if self._pool is None or texts < self._pool.least else self._pool
 
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; a second call does nothing.
 
-        The processes are gone when it returns, and calls that they had begun raise FastattnError. Other calls in
-        progress end as ever. Later calls raise FastattnError.
+        The processes are gone when ``close`` returns, and calls that they had begun raise FastattnError. Other calls in
+        progress end as they would without ``close``. Later calls raise FastattnError.
         """
         if "_closed" not in self.__dict__:
             pool = self._pool
@@ -174,8 +174,8 @@ class ModelBase:
         )
 
 
-def expected(owner: str, checkpoint: Checkpoint) -> WrongModelError:
-    """The error for a checkpoint of another class: it says which class takes it."""
+def wrong_model_error(owner: str, checkpoint: Checkpoint) -> WrongModelError:
+    """The error for a checkpoint of another kind than ``owner`` says; its message names the class that takes it."""
     kind, usage = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
         usage = "vision.Captioner, or fastattn caption"
@@ -193,37 +193,40 @@ _CLASSES = {
 
 
 def load_model(
-    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops, loading: Loading | None
+    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops, record: LoadRecord | None
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
-    loading  filled; packed weights are mapped from the cache folder, or written there. None: nothing is cached
+    record  gets what the model uses; packed weights are mapped from the cache folder, or written there. None: nothing
+            is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
-    if loading is None or not loading.complete:
+    if record is None or not record.has_all:
         checkpoint = resolved.applied(checkpoint)
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
-    if loading is not None and not loading.complete and ops.packed_layout(resolved.arithmetic) is not None:
+    if record is not None and not record.has_all and ops.packed_layout(resolved.arithmetic) is not None:
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
-        variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # as an encoder it has other names of layers
+        variety += (
+            "-decoder" if checkpoint.spec.kind == "decoder" else ""
+        )  # read as an encoder, its layers differ in name
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
 
     def factors() -> dict[str, np.ndarray]:
-        from fastattn.loading.balance import input_factors  # for a model that is packed
+        from fastattn.loading.balance import input_factors  # only where weights are packed
 
         return input_factors(checkpoint, ops)
 
-    needed = None if loading is None else loading.needed
+    needed = None if record is None else record.needed
     try:
         model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
     except BaseException:
         if packed is not None:
             packed.abandon()
         raise
-    if loading is not None and packed is not None:
-        loading.packed = packed.path if packed.is_whole else None
+    if record is not None and packed is not None:
+        record.packed_path = packed.path if packed.is_whole else None
         packed.save()
     return LoadedModel(model, ops, resolved.name, threads)

@@ -16,9 +16,9 @@ from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 
-# Precisions of cached keys and values: "auto" is bfloat16 if the products are narrower than float32.
-CACHES = {"auto": None, "float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
-SCALE_BYTES = 4  # of the scale behind each head of int8
+# The precision of cached keys and values -> their dtype; "auto" is bfloat16 if products are narrower than float32.
+CACHE_DTYPES = {"auto": None, "float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
+SCALE_BYTES = 4  # of the scale behind each head in int8
 
 
 class OutputProjection:
@@ -43,15 +43,15 @@ class OutputProjection:
         self.projection = parameters.packed("decoder.projection", precision)
         if restrictable:
             weight_VD = parameters.tensor("decoder.projection.weight")
-            self._rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
+            self._packed_rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
 
-    def capped(self, edits: Edits) -> Edits:
-        """The edits with the cap of logits, which comes first."""
+    def with_cap(self, edits: Edits) -> Edits:
+        """The edits with the cap of logits, which is applied before them."""
         return edits._replace(cap=self.cap)
 
     def select_outputs(self, ids: np.ndarray) -> OutputSubset:
         """The subset of the outputs with these ids: int32, ascending."""
-        return self.ops.select_outputs(self._rows(), ids)
+        return self.ops.select_outputs(self._packed_rows(), ids)
 
     def top_k(
         self,
@@ -63,12 +63,12 @@ class OutputProjection:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        subsets_R   the outputs from which each row chooses, None: all; here and below
-        normalized  False: logits in place of log-probabilities; only where the edits surely leave k tokens
+        subsets_R   the outputs from which each row chooses; None: all outputs; here and below
+        normalized  False: logits in place of log-probabilities; only where the edits surely allow k tokens
         Raises CheckpointError where the weights give NaN or infinity.
         """
         outputs = self.projection if subsets_R is None else subsets_R
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, self.capped(edits), normalized)
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, self.with_cap(edits), normalized)
         # A NaN logit makes all its row's log-probabilities NaN; the best logits have NaN only where all are NaN.
         self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
@@ -78,7 +78,7 @@ class OutputProjection:
     ) -> np.ndarray:
         """log_probs_RV of every next token."""
         outputs = self.projection if subsets_R is None else subsets_R
-        return self.ops.project_all(hidden_RD, outputs, self.capped(edits))
+        return self.ops.project_all(hidden_RD, outputs, self.with_cap(edits))
 
     def log_probs(
         self,
@@ -89,7 +89,7 @@ class OutputProjection:
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
         outputs = self.projection if subsets_N is None else subsets_N
-        return self.ops.log_probs(hidden_ND, outputs, targets_N, self.capped(edits))
+        return self.ops.log_probs(hidden_ND, outputs, targets_N, self.with_cap(edits))
 
 
 class Decoder:
@@ -115,21 +115,21 @@ class Decoder:
             layer_weights=self.decoder.layer_weights,
             row_widths=self.decoder.row_widths,
             memory_widths=self.decoder.memory_widths,
-            row_dtype=np.dtype(np.uint16) if self.decoder.rounded else dtype,
+            row_dtype=np.dtype(np.uint16) if self.decoder.rounds_rows else dtype,
             dtype=dtype,
             records=self.decoder.records,
             aligns=self.decoder.aligns,
         )
 
     def cache_in(self, precision: str) -> None:
-        """Set the precision, from CACHES, of cached keys and values; int8 has a scale for each head and position.
+        """Set the precision, from CACHE_DTYPES, of cached keys and values; int8 has a scale for each head and position.
 
         Only for a decoder without a memory. Raises InputError for an unknown precision, one that the device lacks, and
         a decoder that caches states.
         """
-        check_known("cache_precision", precision, tuple(CACHES))
+        check_known("cache_precision", precision, tuple(CACHE_DTYPES))
         if precision != "auto":
-            dtype, head, widths = np.dtype(CACHES[precision]), self.decoder.head_width, self.decoder.row_widths
+            dtype, head, widths = np.dtype(CACHE_DTYPES[precision]), self.decoder.head_width, self.decoder.row_widths
             if not head:
                 raise InputError("this model keeps no keys and values: leave cache_precision at auto")
             if dtype == np.int8:
@@ -145,9 +145,9 @@ class Decoder:
     def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
-            # what a sentence has only once goes to its first row
-            written_N = rows_N if len(keys_values_NE) == len(rows_N) else rows_N[memory.starts_B1[:-1]]
-            self.ops.write_rows(keys_values_ME, written_N, keys_values_NE, 0)
+            # States, of which a sentence has a single row, go to the first of the sentence's rows.
+            cached_N = rows_N if len(keys_values_NE) == len(rows_N) else rows_N[memory.starts_B1[:-1]]
+            self.ops.write_rows(keys_values_ME, cached_N, keys_values_NE, 0)
 
     def prefill(
         self,
@@ -166,13 +166,13 @@ class Decoder:
         ``slots_B[b]``.
         firsts_B  int64: the sequences are chunks, which continue each slot's history in the cache at this position (0:
                   its start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
-                  sequence is cut. A pass over whole sequences has other bits where there is attention, which sums in
-                  another order then
+                  sequence is cut. A pass over whole sequences has other bits where there is attention, since it adds in
+                  another order
         """
         lengths_B = np.diff(starts_B1)
-        begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
-        positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
-        bias, filled, rows_N, shares_N = self.decoder.bias, None, None, None
+        offsets_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
+        positions_N = (np.arange(len(tokens_N)) + np.repeat(offsets_B, lengths_B)).astype(np.int32)
+        bias, written_cache, rows_N, shares_N = self.decoder.bias, None, None, None
         rows: Rows
         if firsts_B is not None:
             assert cache is not None and slots_B is not None
@@ -180,10 +180,10 @@ class Decoder:
         else:
             if cache is not None and slots_B is not None:
                 slots_N = np.repeat(slots_B, lengths_B)
-                filled, rows_N = cache, cache.append(slots_N, positions_N, tokens_N)
+                written_cache, rows_N = cache, cache.append(slots_N, positions_N, tokens_N)
                 shares_N = cache.shares(slots_N, positions_N) if self.decoder.draws else None
             rows = WholeRows(
-                self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention,
+                self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, written_cache, rows_N, attention,
                 shares_N=shares_N,
             )  # fmt: skip
         return self.decoder(tokens_N, rows), rows.attention_NS
@@ -210,7 +210,7 @@ class Decoder:
         attention: bool = False,
         counts_R: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """A step: (hidden_ND, attention_NS or None) of one token for each slot, or counts_R tokens, which it caches."""
+        """(hidden_ND, attention_NS or None) of a step: one token for each slot, or ``counts_R`` tokens; caches them."""
         counts_R = None if len(tokens_N) == len(slots_R) else counts_R
         rows = CachedRows(cache, slots_R, tokens_N, positions_N, self.decoder.bias, counts_R, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
@@ -218,7 +218,7 @@ class Decoder:
     def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
         """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
 
-        No later run may have a position beyond the rows' greatest one now. The caller writes the cache's tables.
+        No later run of the recording may have a position beyond these rows' greatest. The caller writes cache tables.
         """
         return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))
 
@@ -237,9 +237,9 @@ class EncoderDecoder(Decoder):
         """The sentences' memory; raises what ``EncoderStack.encode`` raises."""
         rows_ND, starts_B1, last_BS = self.encoder.encode_to_states(ids_B)
         keys_values = self.decoder.project_memory(rows_ND, last_BS)
-        # To bfloat16, as in the cache. Not where only the memory is cached: steps read little then, and BLEU is 0.01 to
+        # To bfloat16, as in the cache, unless the memory alone is cached: then steps read little, and BLEU is 0.01 to
         # 0.04 higher without rounding (Firefox, en-pt and pt-en).
-        if self.decoder.rounded:
+        if self.decoder.rounds_rows:
             for keys_values_NE in keys_values:
                 self.ops.round_rows(keys_values_NE, 0)
         return Memory(rows_ND, starts_B1, keys_values)

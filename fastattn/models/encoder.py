@@ -1,7 +1,7 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, and heads behind it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.images import ResidualSpec
 
-# The rows that a head takes, unless it takes each row -> the pooling that takes them.
+# The ``rows`` of a HeadSpec, unless they are "each" -> the pooling that makes one row of a sentence.
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
 
 
@@ -33,7 +33,7 @@ def check_finite(values: np.ndarray) -> None:
 class Head:
     """Layers behind the last hidden states: those of a HeadSpec, from the tensors ``head.*``.
 
-    precision  of the last product; "": that of the model. The remaining products are always in float32
+    precision  of the last product; "": that of the model. All other products of the head are in float32
     """
 
     def __init__(self, parameters: Parameters, spec: HeadSpec, precision: str = "float32"):
@@ -48,33 +48,33 @@ class Head:
         starts_B1  where each sentence's rows start, and where the last sentence's rows end
         """
         if self.spec.rows == "each":
-            rows_ND = self._between(rows_ND, starts_B1)
+            rows_ND = self._own_rows(rows_ND, starts_B1)
         else:
             rows_ND = self.ops.pool(rows_ND, starts_B1, [POOLINGS[self.spec.rows]])
-        outputs_NF: np.ndarray = self.ops.linear(self._inside(rows_ND), self.output)
+        outputs_NF: np.ndarray = self.ops.linear(self._output_input(rows_ND), self.output)
         check_finite(outputs_NF)
         return outputs_NF
 
     def peaks(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """peaks_BF: for each output its largest number among a sentence's rows, at least 0; for a head of each row.
+        """peaks_BF: each output's largest number among a sentence's rows, at least 0; only of a head of each row.
 
         Raises CheckpointError for rows that are not finite, which the largest number might hide.
         """
-        inside_ND = self._inside(self._between(rows_ND, starts_B1))
-        check_finite(inside_ND)
-        return self.ops.project_peaks(inside_ND, starts_B1 - starts_B1[0], self.output)
+        input_ND = self._output_input(self._own_rows(rows_ND, starts_B1))
+        check_finite(input_ND)
+        return self.ops.project_peaks(input_ND, starts_B1 - starts_B1[0], self.output)
 
     def top_k(self, rows_ND: np.ndarray, rows_R: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): the k most probable outputs of the rows numbered rows_R; for a head of each row."""
-        return self.ops.project_top_k(self._inside(self.ops.take_rows(rows_ND, rows_R)), self.output, k)
+        """(log_probs_Rk, ids_Rk): the k most probable outputs of rows ``rows_R``; only of a head of each row."""
+        return self.ops.project_top_k(self._output_input(self.ops.take_rows(rows_ND, rows_R)), self.output, k)
 
-    def _between(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The rows of these sentences, among which the batch may have rows of more sentences."""
+    def _own_rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        """The rows of these sentences alone; ``rows_ND`` may have those of others before and after them."""
         first, end = int(starts_B1[0]), int(starts_B1[-1])
         return rows_ND if (first, end) == (0, len(rows_ND)) else self.ops.take_rows(rows_ND, np.arange(first, end))
 
-    def _inside(self, rows_ND: np.ndarray) -> np.ndarray:
-        """The input of the last layer."""
+    def _output_input(self, rows_ND: np.ndarray) -> np.ndarray:
+        """The input of the last layer, ``output``."""
         if self.inner is not None:
             rows_ND = self.inner(rows_ND)
         return rows_ND if self.norm is None else self.norm(rows_ND)
@@ -82,8 +82,10 @@ class Head:
 
 # Rows for each thread that go through all layers together: intermediate results stay in L2, and many rows share the
 # weights that are read from memory. int8, one Zen 4 core, us a token at 384 rows and at 2,000: MiniLM 70 and 82, zh-en
-# 113 and 131; in float32 both take the same.
-CHUNK = 384
+# 113 and 131; in float32 both numbers of rows take the same time.
+CHUNK_ROWS = 384
+Arrays: TypeAlias = Sequence[np.ndarray]
+Counts: TypeAlias = Sequence[int]
 
 
 class EncoderStack:
@@ -99,46 +101,37 @@ class EncoderStack:
         self.stack = build_stack(parameters, name, spec)
 
     def encode(
-        self,
-        ids_B: Sequence[np.ndarray],
-        types_B: Sequence[np.ndarray] | None = None,
-        seen_B: Sequence[int] | None = None,
+        self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
         Where the stack takes rows in place of ids, each array is [T, width], and there are no types.
-        types_B  the token type of each id; None: 0. A model without token types ignores them
-        seen_B   how many first ids of a sentence all its ids attend to, -n: n last ones; None: all
+        types_B    the token type of each id; None: 0. A model without token types ignores them
+        visible_B  how many of a sentence's ids all its ids attend to: the first n; -n: the last n; None: all
         Sentence b has rows starts[b] .. starts[b + 1]. InputError for a sentence longer than the model has positions
         for, and for an id outside the vocabulary.
         """
-        rows_ND, starts_B1, _ = self.encode_to_states(ids_B, types_B, seen_B)
+        rows_ND, starts_B1, _ = self.encode_to_states(ids_B, types_B, visible_B)
         return rows_ND, starts_B1
 
     def encode_first(
-        self,
-        ids_B: Sequence[np.ndarray],
-        types_B: Sequence[np.ndarray] | None = None,
-        seen_B: Sequence[int] | None = None,
+        self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """``encode`` of sentences, none of them empty, that keeps the first row of each, with the same bits in float32:
-        behind the last layer's keys and values it computes nothing else."""
+        """The first row of each sentence, none of which is empty, as ``encode`` returns it, in float32 bit by bit. In
+        the last layer other rows get keys and values alone."""
         starts_B1 = _starts(ids_B)
-        parts = []
-        for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, seen_B, first_only=True):
-            alone = len(rows_ND) == len(rows.starts_B1) - 1
-            parts.append(rows_ND if alone else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
-        return self.ops.concatenate_rows(parts), np.arange(len(starts_B1))
+        first_rows = []
+        for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, visible_B, first_only=True):
+            only_firsts = len(rows_ND) == len(rows.starts_B1) - 1
+            first_rows.append(rows_ND if only_firsts else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
+        return self.ops.concatenate_rows(first_rows), np.arange(len(starts_B1))
 
     def encode_to_states(
-        self,
-        ids_B: Sequence[np.ndarray],
-        types_B: Sequence[np.ndarray] | None = None,
-        seen_B: Sequence[int] | None = None,
+        self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """``encode``, and last_BS: a recurrent stack's states at the ends of the sentences; of another kind None."""
+        """``encode``, and last_BS: a recurrent stack's states at the ends of the sentences; None for other stacks."""
         starts_B1 = _starts(ids_B)
-        passes = list(self._passes(ids_B, starts_B1, types_B, seen_B))
+        passes = list(self._passes(ids_B, starts_B1, types_B, visible_B))
         none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
         rows_ND = self.ops.concatenate_rows([rows_ND for rows_ND, _ in passes] or [none_ND])
         lasts = [rows.last_BS for _, rows in passes if rows.last_BS is not None]
@@ -146,26 +139,26 @@ class EncoderStack:
 
     def _passes(
         self,
-        ids_B: Sequence[np.ndarray],
+        ids_B: Arrays,
         starts_B1: np.ndarray,
-        types_B: Sequence[np.ndarray] | None,
-        seen_B: Sequence[int] | None,
+        types_B: Arrays | None,
+        visible_B: Counts | None,
         first_only: bool = False,
     ) -> Iterator[tuple[np.ndarray, WholeRows]]:
-        """Passes over some sentences each: (rows_ND, the WholeRows of the pass)."""
+        """(rows_ND, the WholeRows of the pass) of passes over a few sentences each."""
         self._check_length(int(np.diff(starts_B1).max(initial=0)))
-        chunk, first = CHUNK * self.ops.current_threads(), 0
+        chunk, first = CHUNK_ROWS * self.ops.current_threads(), 0
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
                 ids_N: np.ndarray = np.concatenate(ids_B[first:end]).astype(self.stack.input_dtype, copy=False)
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
-                within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                counts_B = None if seen_B is None else np.array(seen_B[first:end], np.int64)
+                pass_starts_B1 = starts_B1[first : end + 1] - starts_B1[first]
+                pass_visible_B = None if visible_B is None else np.array(visible_B[first:end], np.int64)
                 rows = WholeRows(
-                    self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
-                    types_N=types_N, seen_B=counts_B, narrow=self.narrow, first_only=first_only,
+                    self.ops, pass_starts_B1, positions_N, self.stack.bias, self.stack.causal,
+                    types_N=types_N, visible_B=pass_visible_B, narrow=self.narrow, first_only=first_only,
                 )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end
@@ -186,7 +179,7 @@ class EncoderStack:
             raise InputError(f"the model has {self.limit} positions, the sequence needs {longest}")
 
 
-def _starts(ids_B: Sequence[np.ndarray]) -> np.ndarray:
+def _starts(ids_B: Arrays) -> np.ndarray:
     """Where each sentence's rows start, and where the last sentence's rows end."""
     starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
     np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
@@ -201,7 +194,7 @@ def build_encoder(parameters: Parameters, spec: Any, name: str = "encoder") -> A
 class EncoderModel:
     """An encoder on its own. Raises CheckpointError for a checkpoint without one.
 
-    head    of the last hidden states, or None
+    head    a Head of the last hidden states, or None
     images  the encoder of images, whose inputs are rows of pixels, or None
     """
 
@@ -217,6 +210,6 @@ class EncoderModel:
             for encoder in filter(None, (self.encoder, self.images)):
                 encoder.narrow = True
         head = checkpoint.spec.head
-        # as large as several layers of the encoder
+        # A head that predicts tokens is as large as several layers of the encoder, so it has the model's precision.
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
         self.head = None if head is None else Head(parameters, head, "" if predicts else "float32")

@@ -30,8 +30,8 @@ def build_model(
 ) -> Any:
     """The model of a checkpoint; ``ops`` is ``fastattn.ops.cpu``, or another namespace of the same operations.
 
-    precision, packed_file, factors, needed  of Parameters
-    Raises CheckpointError for an unknown kind, or stacks that do not go with it.
+    precision, packed_file, factors, needed  as for Parameters
+    Raises CheckpointError for an unknown kind of model, and for stacks that do not go with the kind.
     """
     check_known("kind of model", checkpoint.spec.kind, MODELS)
     parameters = Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fastattn.arguments.images import PixelGrid, Window
-from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, ImageConvolution
+from fastattn.layers.images import ChannelAndPixelGate, ChannelGate, ImageConvolution
 from fastattn.layers.parameters import Parameters
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
-GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": ChannelGate, "cbam": ChannelAndPlaceGate}
+GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": ChannelGate, "cbam": ChannelAndPixelGate}
 
 
 class ResidualBlock:
@@ -18,15 +18,15 @@ class ResidualBlock:
 
     def __init__(self, parameters: Parameters, name: str, spec: ResidualSpec, place: BlockPlace):
         self.ops, strides = parameters.ops, (place.stride, place.stride)
-        around = Window((3, 3), strides, (1, 1))
-        windows = [(Window((1, 1)), 1), (around, spec.groups), (Window((1, 1)), 1)]
+        strided = Window((3, 3), strides, (1, 1))
+        windows = [(Window((1, 1)), 1), (strided, spec.groups), (Window((1, 1)), 1)]
         if spec.expansion == 1:
-            windows = [(around, 1), (Window((3, 3), padding=(1, 1)), 1)]
+            windows = [(strided, 1), (Window((3, 3), padding=(1, 1)), 1)]
         self.gate = None if spec.gate == "none" else GATES[spec.gate](parameters, f"{name}.gate")
-        acts = ["relu"] * (len(windows) - 1) + ["relu" if self.gate is None else "none"]
+        activations = ["relu"] * (len(windows) - 1) + ["relu" if self.gate is None else "none"]
         self.convolutions = [
-            ImageConvolution(parameters, f"{name}.{i + 1}", window, act, groups)
-            for i, ((window, groups), act) in enumerate(zip(windows, acts))
+            ImageConvolution(parameters, f"{name}.{i + 1}", window, activation, groups)
+            for i, ((window, groups), activation) in enumerate(zip(windows, activations))
         ]
         self.shortcut = None
         if place.has_shortcut:
@@ -44,8 +44,8 @@ class ResidualBlock:
 
 
 class ResidualEncoder:
-    """Runs images through the network of ``name.*``. An image is rows [places of the last grid, ``row_values``] that
-    hold its pixels in order, channels last, so that a source has as many rows as its memory."""
+    """Runs images through the network of ``name.*``. An image comes as rows [pixels of the last grid, ``row_values``]
+    that hold its numbers in order, channels last, so that a source has as many rows as its memory."""
 
     def __init__(self, parameters: Parameters, spec: ResidualSpec, name: str = "encoder"):
         self.ops, self.spec, side, self.limit = parameters.ops, spec, spec.stem_size, 0
@@ -57,19 +57,19 @@ class ResidualEncoder:
         ]
 
     def encode(
-        self, pixels_B: Sequence[np.ndarray], types_B: object = None, seen_B: object = None
+        self, pixels_B: Sequence[np.ndarray], types_B: object = None, visible_B: object = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(rows_ND, starts_B1): the places of each image's last grid, in order."""
+        """(rows_ND, starts_B1): the pixels of each image's last grid, in order."""
         rows_ND, starts_B1, _ = self.encode_to_states(pixels_B)
         return rows_ND, starts_B1
 
     def encode_to_states(self, pixels_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``encode``, and the mean of each image's rows, [B, D], a decoder's first input."""
-        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image has rows for all threads
+        image_rows = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image has rows for all threads
         height, width = self.spec.grid
-        starts_B1 = np.arange(len(parts) + 1, dtype=np.int64) * (height * width)
+        starts_B1 = np.arange(len(image_rows) + 1, dtype=np.int64) * (height * width)
         none_ND = self.ops.empty((0, self.spec.width), np.dtype(np.float32))
-        rows_ND = self.ops.concatenate_rows(parts or [none_ND])
+        rows_ND = self.ops.concatenate_rows(image_rows or [none_ND])
         return rows_ND, starts_B1, self.ops.pool(rows_ND, starts_B1, ["mean"])
 
     def _run(self, pixels_PE: np.ndarray) -> np.ndarray:

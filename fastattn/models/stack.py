@@ -1,4 +1,4 @@
-"""Stacks of layers, from a model's inputs to hidden states; ``stacks`` has them by kind."""
+"""Stacks of layers, from a model's inputs to hidden states; the module ``stacks`` has them by kind."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from fastattn.layers.attention_inputs import Rows
 from fastattn.layers.blocks import (
     RECURRENCES,
     AverageAttention,
-    Convolved,
+    ConvolvedBlock,
     Embedding,
     FeedForward,
     Linear,
     Norm,
-    Parallel,
+    ParallelSublayers,
     SimpleRecurrence,
 )
 from fastattn.layers.parameters import Parameters
@@ -30,8 +30,8 @@ class Stack:
 
     dtype          of the rows
     input_dtype    of the inputs: ids, unless the kind takes rows
-    bias           of attention's scores, for sequences up to a length
-    attends        whether there is self-attention, which a decoder has to make causal
+    bias           from a length to the bias of attention's scores in sequences up to that length
+    attends        whether there is self-attention, which has to be causal in a decoder
     causal         whether an encoder's self-attention is causal
     layer_weights  about how many weights the layers have
 
@@ -39,15 +39,16 @@ class Stack:
     records        whether a step consists of operations that can be recorded
     row_widths     for each layer the width of a cached row: keys and values, or a state
     memory_widths  for each layer the width of a cached row of the memory; (): no memory
-    head_width     of cached keys and values; 0: it caches states
-    rounded        whether they are cached as bfloat16
-    aligns         whether it attends to its memory
-    draws          whether its samples draw the keys that they attend to
-    projection_precision, output_cap  of the projection behind it ("": that of the parameters), and of logits (0: none)
+    head_width     of cached keys and values; 0: states are cached
+    rounds_rows    whether keys and values are cached as bfloat16
+    aligns         whether the decoder attends to its memory
+    draws          whether samples draw the keys of the memory that they attend to
+    projection_precision  of the output projection; "": that of the parameters
+    output_cap     of logits; 0: none
     """
 
     input_dtype: type = np.int32
-    attends = causal = records = rounded = draws = False
+    attends = causal = records = rounds_rows = draws = False
     aligns = True
     projection_precision = ""
     output_cap = 0.0
@@ -63,7 +64,7 @@ class Stack:
         raise NotImplementedError
 
     def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
-        """x_ND after the embedding, after each layer and at the end: what a call returns, with the same bits."""
+        """x_ND after the embedding, after each layer and at the end; the last has the bits that a call returns."""
         raise NotImplementedError
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
@@ -86,7 +87,7 @@ class Block(NamedTuple):
 class AttentionStack(Stack):
     """Embedding, blocks, final norm, in every variety of a StackSpec."""
 
-    Embedding: type = Embedding  # called with the inputs, and the rows' positions and types
+    Embedding: type = Embedding  # made with (parameters, name, spec), called with (inputs, positions, types)
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
         self.ops, self.spec, self.causal = parameters.ops, spec, spec.causal
@@ -102,15 +103,15 @@ class AttentionStack(Stack):
             )
             for number, layer in enumerate(f"{name}.layers.{i}" for i in range(spec.layers))
         ]
-        self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        self._by_block: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.parallel:
-            self._parts = [[Parallel(block.mixer, block.feed_forward)] for block in self.blocks]
+            self._by_block = [[ParallelSublayers(block.mixer, block.feed_forward)] for block in self.blocks]
         if spec.convolution is not None:
-            self._parts[0] = [Convolved(parameters, name, spec, spec.convolution, self._parts[0])]
-        self._sublayers = [sublayer for parts in self._parts for sublayer in parts]
+            self._by_block[0] = [ConvolvedBlock(parameters, name, spec, spec.convolution, self._by_block[0])]
+        self._sublayers = [sublayer for sublayers in self._by_block for sublayer in sublayers]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
-        self.attends, self.rounded = isinstance(mixer, SelfAttention), mixer.rounded
+        self.attends, self.rounds_rows = isinstance(mixer, SelfAttention), mixer.rounds_rows
         self.head_width = spec.attention.head_width if self.attends else 0
         self.row_widths = (mixer.row_width,) * spec.layers
         self.records, self.output_cap = True, spec.output_cap
@@ -118,30 +119,30 @@ class AttentionStack(Stack):
         self.layer_weights = spec.layers * spec.width * (2 * inner + 6 * spec.attention.query_width)
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
-        x_ND = self._embedded(inputs_N, rows)
+        x_ND = self._embed(inputs_N, rows)
         for sublayer in self._sublayers:
             x_ND = sublayer(x_ND, rows)
-        return self._finished(x_ND)
+        return self._finish(x_ND)
 
     def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
-        x_ND = self._embedded(inputs_N, rows)
+        x_ND = self._embed(inputs_N, rows)
         yield x_ND
-        for parts in self._parts:
-            for sublayer in parts:
+        for sublayers in self._by_block:
+            for sublayer in sublayers:
                 x_ND = sublayer(x_ND, rows)
             yield x_ND
-        yield self._finished(x_ND)
+        yield self._finish(x_ND)
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
         return [block.cross_attention.key_value(rows_ND) for block in self.blocks if block.cross_attention is not None]
 
-    def _embedded(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
-        if self.spec.start_from_zero_embedding and rows.begins:
+    def _embed(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+        if self.spec.start_from_zero_embedding and rows.may_begin:
             inputs_N = np.where(rows.positions_N == 0, -1, inputs_N).astype(np.int32)
         x_ND: np.ndarray = self.embedding(inputs_N, rows.positions_N, rows.types_N)
         return x_ND
 
-    def _finished(self, x_ND: np.ndarray) -> np.ndarray:
+    def _finish(self, x_ND: np.ndarray) -> np.ndarray:
         if self.final_norm is not None:
             x_ND = self.final_norm(x_ND)
         if self.spec.output_scale != 1.0:

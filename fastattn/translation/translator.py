@@ -24,7 +24,7 @@ from fastattn.errors import (
     check_texts,
     without_errors,
 )
-from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
@@ -152,7 +152,7 @@ class Translator(ModelBase):
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text = checkpoint.text
         if not isinstance(text, TranslationText) or checkpoint.pictures is not None:
-            raise expected("a translation model's", checkpoint)
+            raise wrong_model_error("a translation model's", checkpoint)
         if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
         self._limit = checkpoint.spec.encoder.max_positions

@@ -1,1 +1,1 @@
-"""What is done with vectors: similarity, search, quantized and sparse ones."""
+"""Vectors of texts: similarity, search, quantization, sparse vectors."""

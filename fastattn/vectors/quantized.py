@@ -10,14 +10,14 @@ import numpy as np
 from fastattn.errors import InputError, check_known, warn
 from fastattn.system.option_names import QUANTIZE, explains_options
 
-# The option has the name that hosted embedding services give it: sentence-transformers' name for it, precision, is that
-# of the matrix products here, and "output" is a file on the command line.
+# The option ``output_dtype`` has the name that hosted embedding services give it. sentence-transformers' name,
+# ``precision``, is that of the matrix products' precision here, and "output" is a file on the command line.
 OUTPUT_DTYPES = ("float32", "int8", "uint8", "binary", "ubinary")
-# Numbers of a block, which stays in a core's cache: a million vectors of 384 take 0.8 s and memory for the result only.
-# Steps over whole arrays write to memory: 1.4 s where that is warm, 9 s where it is new.
-BLOCK = 1 << 16
+# A block stays in a core's cache: a million vectors of 384 numbers take 0.8 s, and memory for the result only. Whole
+# arrays instead of blocks took 1.4 s, or 9 s where their memory was new to the process.
+BLOCK_NUMBERS = 1 << 16
 # Fewer vectors than this say too little about the ranges of further vectors.
-ENOUGH = 100
+ENOUGH_VECTORS = 100
 
 
 @explains_options(QUANTIZE)
@@ -31,7 +31,7 @@ def quantize_vectors(
                   "binary" (int8), "ubinary" (uint8): [N, ceil(D / 8)], a bit for each number, 1 if it is positive, the
                   first number's bit highest; a byte of "binary" is that of "ubinary" less 128
     ranges        for int8 and uint8, [2, D]: the least and the greatest number of each dimension
-    calibration   vectors [M, D] whose ranges are taken; without ranges and calibration, those of ``vectors`` are
+    calibration   vectors [M, D], whose ranges are used; without both options the ranges of ``vectors`` are used
 
     Quantize queries and every part of a corpus with the same ranges. A nan becomes the least step, or the bit 0.
     Raises InputError for other values, shapes that do not fit, and ranges that are not finite or of a single vector.
@@ -42,7 +42,7 @@ def quantize_vectors(
         with np.errstate(over="ignore"):
             codes = rows_ND.astype(np.float32)
     elif output_dtype.endswith("binary"):
-        codes = _bits(np.atleast_2d(rows_ND), output_dtype)
+        codes = _bit_codes(np.atleast_2d(rows_ND), output_dtype)
     else:
         if ranges is not None and calibration is not None:
             raise InputError("give ranges or calibration, not both")
@@ -52,7 +52,7 @@ def quantize_vectors(
             ranges_2D = calibrated_ranges(calibration, rows_ND.shape[-1])
         else:
             ranges_2D = _own_ranges(rows_ND, output_dtype)
-        codes = _steps(np.atleast_2d(rows_ND), ranges_2D, output_dtype)
+        codes = _integer_codes(np.atleast_2d(rows_ND), ranges_2D, output_dtype)
     return codes.reshape(*rows_ND.shape[:-1], codes.shape[-1])
 
 
@@ -84,14 +84,14 @@ def _own_ranges(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
         raise InputError(f"{output_dtype} of a single vector needs ranges: those of one are empty")
     if not len(rows_ND):
         return np.zeros((2, rows_ND.shape[1]), np.float32)
-    if len(rows_ND) < ENOUGH:
+    if len(rows_ND) < ENOUGH_VECTORS:
         warn(f"{output_dtype} by the ranges of {len(rows_ND)} vectors: ranges of a hundred or more are better")
     return calibrated_ranges(rows_ND, rows_ND.shape[1])
 
 
-def _steps(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.ndarray:
-    starts_D = ranges_2D[0]
-    steps_D = (ranges_2D[1] - starts_D) / np.float32(255)
+def _integer_codes(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.ndarray:
+    least_D = ranges_2D[0]
+    steps_D = (ranges_2D[1] - least_D) / np.float32(255)
     steps_D[steps_D == 0] = 1
     codes_ND = np.empty(rows_ND.shape, np.uint8)
     size = _block_rows(rows_ND)
@@ -100,29 +100,29 @@ def _steps(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.
         part_ND = rows_ND[first : first + size]
         scaled_ND = block_ND[: len(part_ND)]
         with np.errstate(over="ignore", invalid="ignore"):
-            np.subtract(part_ND, starts_D, out=scaled_ND)
+            np.subtract(part_ND, least_D, out=scaled_ND)
             np.divide(scaled_ND, steps_D, out=scaled_ND)
         np.floor(scaled_ND, out=scaled_ND)
-        np.fmax(scaled_ND, 0, out=scaled_ND)  # 0 for a nan
+        np.fmax(scaled_ND, 0, out=scaled_ND)  # a nan becomes 0
         np.minimum(scaled_ND, 255, out=scaled_ND)
         codes_ND[first : first + size] = scaled_ND
-    return codes_ND if output_dtype == "uint8" else _signed(codes_ND)
+    return codes_ND if output_dtype == "uint8" else _as_int8(codes_ND)
 
 
-def _bits(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
+def _bit_codes(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
     codes_NB = np.empty((len(rows_ND), -(-rows_ND.shape[1] // 8)), np.uint8)
     size = _block_rows(rows_ND)
     for first in range(0, len(rows_ND), size):
         codes_NB[first : first + size] = np.packbits(rows_ND[first : first + size] > 0, axis=-1)
-    return codes_NB if output_dtype == "ubinary" else _signed(codes_NB)
+    return codes_NB if output_dtype == "ubinary" else _as_int8(codes_NB)
 
 
 def _block_rows(rows_ND: np.ndarray) -> int:
-    return max(1, BLOCK // max(1, rows_ND.shape[1]))
+    return max(1, BLOCK_NUMBERS // max(1, rows_ND.shape[1]))
 
 
-def _signed(codes: np.ndarray) -> np.ndarray:
-    """uint8 less 128, as int8, in the same memory."""
+def _as_int8(codes: np.ndarray) -> np.ndarray:
+    """uint8 codes less 128, as int8, in the same memory."""
     codes ^= np.uint8(128)
     return codes.view(np.int8)
 

@@ -26,11 +26,11 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
     return x_ND / np.maximum(lengths_N1, x_ND.dtype.type(_LEAST_NORM))
 
 
-def _finite(products: Callable, a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    """Products of the rows; in float64 where float32 overflows."""
+def _without_overflow(products: Callable, a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    """``products`` of the rows; in float64 where float32 overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow = products(a_ND, b_ND)
-        return narrow if np.isfinite(narrow).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
+        result = products(a_ND, b_ND)
+        return result if np.isfinite(result).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
 
 
 def _products(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ def _manhattan(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda a_AD, b_BD: _products(unit_length(a_AD), unit_length(b_BD)),
-    "dot": partial(_finite, _products),
+    "dot": partial(_without_overflow, _products),
     "euclidean": _euclidean,
     "manhattan": _manhattan,
 }
@@ -67,16 +67,16 @@ def _pairwise_euclidean(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
 
 PAIRWISE_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda a_ND, b_ND: _pairwise_products(unit_length(a_ND), unit_length(b_ND)),
-    "dot": partial(_finite, _pairwise_products),
+    "dot": partial(_without_overflow, _pairwise_products),
     "euclidean": _pairwise_euclidean,
     "manhattan": lambda a_ND, b_ND: -np.abs(a_ND - b_ND).sum(axis=1),
 }
 
 
 def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
-    """similarity_AB float32 of vectors a [A, D] or [D] with b [B, D] or [D]; distances are negative.
+    """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D]; distances get a minus sign.
 
-    function  "cosine", "dot", "euclidean" or "manhattan". Other names or shapes that do not fit are an InputError.
+    function  "cosine", "dot", "euclidean" or "manhattan". InputError for other names and for shapes that do not fit.
     """
     a_AD, b_BD = _checked_vectors(a, b, function)
     if not len(a_AD) or not len(b_BD):
@@ -100,13 +100,13 @@ def _checked_vectors(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndar
     """a_AD, b_BD; InputError for vectors of different widths and an unknown function."""
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")
-    a_AD, b_BD = _vectors(a), _vectors(b)
+    a_AD, b_BD = _float_rows(a), _float_rows(b)
     if a_AD.ndim != 2 or b_BD.ndim != 2 or a_AD.shape[1] != b_BD.shape[1]:
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     return a_AD, b_BD
 
 
-def _vectors(x: Any) -> np.ndarray:
+def _float_rows(x: Any) -> np.ndarray:
     """``x`` as float32 rows; float64 where a number is beyond float32."""
     try:
         array = np.asarray(x)
@@ -124,10 +124,10 @@ def _vectors(x: Any) -> np.ndarray:
 SCORE_FUNCTIONS = ("cosine", "dot", "hamming")
 DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int8), np.dtype(np.uint8))
 MOST_NUMBERS = 1 << 15  # of a vector of integers: sums of more products may exceed int32
-_LEFT_OUT = "left out: the corpus is read where it lies, and scores are not stored"
-# What sentence-transformers, torch and faiss call the options.
-OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "k": "top_k"}
-MOST_ROWS = (1 << 32) - 1
+_NO_CHUNKS = "left out: the corpus is read where it lies, and scores are not stored"
+# Options of sentence-transformers, torch and faiss -> the option here, or why there is none.
+OTHER_NAMES = {"corpus_chunk_size": _NO_CHUNKS, "query_chunk_size": _NO_CHUNKS, "k": "top_k"}
+MOST_ROWS = (1 << 32) - 1  # of a corpus
 
 
 class SearchResult(NamedTuple):
@@ -154,14 +154,14 @@ def semantic_search(
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
-    query    [Q, D], or [D] for one, of the corpus's dtype; any float dtype for a corpus of floats
-    corpus   a NumPy array [N, D] of float32, float16, int8 or uint8, perhaps ``np.load(path, mmap_mode="r")``. It is
-             read once for all queries, where it lies: it is not copied, and the scores [Q, N] are not stored
-    top_k    N at most: a smaller corpus gives N columns
+    query    [Q, D], or [D] for a single query, of the corpus's dtype; any float dtype for a corpus of floats
+    corpus   a NumPy array [N, D] of float32, float16, int8 or uint8, perhaps ``np.load(path, mmap_mode="r")``. The
+             search reads it once for all queries and does not copy it; the scores [Q, N] are not stored
+    top_k    at most N rows are returned, even if ``top_k`` is greater
     score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
              differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
     threads  the most threads; None: those of ``use_threads``, else all that the process may use
-    device   that searches: "cpu", "cuda" or "auto"
+    device   where the search runs: "cpu", "cuda" or "auto"
     The result leaves out rows whose score is NaN. Equal scores are in the order of row numbers. A query's result has
     the same bits whatever the other queries and the number of threads. Products of integers are added exactly.
     InputError for arguments that do not fit.
@@ -184,7 +184,7 @@ def _search(
     if score_function != "cosine":
         return ops.nearest_rows(queries_QD, corpus_ND, k, bits=score_function == "hamming")
     if queries_QD.dtype == np.float32:
-        with np.errstate(invalid="ignore"):  # of an infinite query, which is similar to nothing
+        with np.errstate(invalid="ignore"):  # an infinite query becomes NaN, which is similar to nothing
             units_QD = unit_length(queries_QD)
         return ops.nearest_rows(units_QD, corpus_ND, k, by_length=True)
     scores_Qk, ids_Qk = ops.nearest_rows(queries_QD, corpus_ND, k, by_length=True)
@@ -201,16 +201,16 @@ def _checked_corpus(corpus: Any, score_function: str) -> np.ndarray:
     if corpus.ndim != 2 or not corpus.shape[1]:
         raise InputError(f"corpus should be vectors [rows, numbers], got shape {corpus.shape}")
     if corpus.dtype not in DTYPES:
-        way = conversion("corpus", corpus)
-        raise InputError(f"corpus should be float32, float16, int8 or uint8, got {corpus.dtype}; write {way}")
+        code = conversion("corpus", corpus)
+        raise InputError(f"corpus should be float32, float16, int8 or uint8, got {corpus.dtype}; write {code}")
     if corpus.shape[1] > 1 and corpus.strides[1] != corpus.itemsize:
         raise InputError("the numbers of a row of corpus should be adjacent: np.ascontiguousarray copies it so")
     if len(corpus) > MOST_ROWS:
         raise InputError(f"corpus should have at most {MOST_ROWS:,} rows, got {len(corpus):,}")
-    floats = corpus.dtype.kind == "f"
-    if score_function == "hamming" and floats:
+    has_floats = corpus.dtype.kind == "f"
+    if score_function == "hamming" and has_floats:
         raise InputError(f"hamming compares bits: corpus should be int8 or uint8, got {corpus.dtype}")
-    if not floats and corpus.shape[1] > MOST_NUMBERS:
+    if not has_floats and corpus.shape[1] > MOST_NUMBERS:
         raise InputError(
             f"vectors of {corpus.dtype} should have at most {MOST_NUMBERS:,} numbers, got {corpus.shape[1]:,}"
         )

@@ -47,7 +47,7 @@ class SparseVectors:
 
 
 def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVectors:
-    """Vectors of ``width`` columns from each one's (columns, numbers)."""
+    """Vectors of ``width`` columns from the (columns, numbers) of each row."""
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
     indices = np.concatenate([np.empty(0, np.int32), *(indices for indices, _ in rows)])
@@ -58,42 +58,43 @@ def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVe
 def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
     """``vectors``, SparseVectors or a CSR matrix such as scipy's, as SparseVectors; InputError for anything else.
 
-    width  how many columns they must have; None: any number
+    width  how many columns the vectors must have; None: any number
     """
     data, indices, indptr = (getattr(vectors, name, None) for name in ("data", "indices", "indptr"))
     shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
     if not (isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray)):
         raise InputError(f"sparse vectors are expected, as encode returns them, got {type(vectors).__name__}")
-    fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
-    if not fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+    shapes_fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
+    if not shapes_fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise InputError("the arrays of sparse vectors do not fit each other")
-    checked = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
-    if len(checked.indices) and not 0 <= checked.indices.min() <= checked.indices.max() < checked.shape[1]:
-        raise InputError(f"sparse vectors of {checked.shape[1]} columns have one numbered {checked.indices.max()}")
-    if width is not None and checked.shape[1] != width:
-        raise InputError(f"sparse vectors of {width} columns are expected, got {checked.shape[1]}")
-    return checked
+    rows, columns = int(shape[0]), int(shape[1])
+    if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
+        raise InputError(f"sparse vectors of {columns} columns have one numbered {indices.max()}")
+    if width is not None and columns != width:
+        raise InputError(f"sparse vectors of {width} columns are expected, got {columns}")
+    return SparseVectors(data, indices, indptr, (rows, columns))
 
 
 def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
-    """similarity_AB float32 of two sets of vectors, by a function of search.SIMILARITIES; sums are in float64."""
-    first = checked_vectors(a)
-    second = checked_vectors(b, first.shape[1])
-    similarity_AB = np.empty((len(first), len(second)), np.float64)
-    values = second.data.astype(np.float64)
-    for number in range(len(first)):
-        columns, numbers = first.row(number)
-        dense_V = np.zeros(first.shape[1])
+    """similarity_AB float32 of two sets of vectors, by the function ``name`` of search.SIMILARITIES; float64 inside."""
+    vectors_A = checked_vectors(a)
+    vectors_B = checked_vectors(b, vectors_A.shape[1])
+    similarity_AB = np.empty((len(vectors_A), len(vectors_B)), np.float64)
+    b_values = vectors_B.data.astype(np.float64)
+    for index in range(len(vectors_A)):
+        columns, numbers = vectors_A.row(index)
+        dense_V = np.zeros(vectors_A.shape[1])
         dense_V[columns] = numbers
-        dense = dense_V[second.indices]
-        # over the columns where both vectors have a number; below come the sums over each vector alone
-        shared = values * dense if name != "manhattan" else np.abs(values - dense) - np.abs(values) - np.abs(dense)
-        similarity_AB[number] = _sums(second, shared)
+        x, y = b_values, dense_V[vectors_B.indices]
+        # Terms of the columns where both vectors have a number; below come the sums over each vector alone.
+        terms = x * y if name != "manhattan" else np.abs(x - y) - np.abs(x) - np.abs(y)
+        similarity_AB[index] = _row_sums(vectors_B, terms)
+    a_values = vectors_A.data.astype(np.float64)
     if name == "manhattan":
-        lengths_A, lengths_B = (_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (first, second))
+        lengths_A, lengths_B = _row_sums(vectors_A, np.abs(a_values)), _row_sums(vectors_B, np.abs(b_values))
         similarity_AB = -(lengths_A[:, None] + lengths_B + similarity_AB)
     elif name != "dot":
-        squares_A, squares_B = (_sums(vectors, vectors.data.astype(np.float64) ** 2) for vectors in (first, second))
+        squares_A, squares_B = _row_sums(vectors_A, a_values**2), _row_sums(vectors_B, b_values**2)
         if name == "euclidean":
             similarity_AB = -np.sqrt(np.maximum(squares_A[:, None] + squares_B - 2 * similarity_AB, 0))
         else:
@@ -103,6 +104,6 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
     return similarity_AB.astype(np.float32)
 
 
-def _sums(vectors: SparseVectors, values: np.ndarray) -> np.ndarray:
-    owners = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
-    return np.bincount(owners, values, minlength=len(vectors))
+def _row_sums(vectors: SparseVectors, values: np.ndarray) -> np.ndarray:
+    rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+    return np.bincount(rows, values, minlength=len(vectors))

@@ -1,6 +1,6 @@
-"""A model here and in the framework that it comes from: the same texts through both, compared layer by layer.
+"""A model here and in the framework that it comes from: both get the same texts and are compared layer by layer.
 
-The framework is no dependency: only this package imports it, when a model is verified.
+The frameworks are no dependencies: only this package imports them, when a model is verified.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ def _transformers_side(path: Path, checkpoint: Checkpoint) -> EncoderSide | Tran
     model_type = checkpoint.details.get("model type", "")
     if isinstance(checkpoint.text, TranslationText) and model_type != "marian":
         raise InputError(f"{path}: verify compares encoder-decoders of MarianMT alone, this is {model_type}")
-    kind = MarianTranslator if isinstance(checkpoint.text, TranslationText) else TransformersEncoder
-    return kind(path, checkpoint)
+    side = MarianTranslator if isinstance(checkpoint.text, TranslationText) else TransformersEncoder
+    return side(path, checkpoint)
 
 
 # The format of a checkpoint -> the side of its source framework.
@@ -44,14 +44,14 @@ SOURCES: dict[str, Callable[[Path, Checkpoint], Any]] = {
 
 
 class Verification:
-    """A checkpoint on both sides.
+    """A checkpoint's model on both sides, here and in its source framework.
 
-    path        of its folder
-    checkpoint  that ``fastattn.weights.read`` read there
+    path        the checkpoint's folder
+    checkpoint  what ``fastattn.weights.read`` returns for that folder
     precision   of the products here; the source framework computes in float32
-    bound       for both Bounds; None: those of the precision
-    source      the framework, with versions
-    Raises InputError where no framework in Python reads the checkpoint, or it is not installed.
+    bound       replaces both numbers of the Bounds; None: those of the precision
+    source      the framework's name, with versions
+    Raises InputError where no framework in Python reads the checkpoint, and where the framework is not installed.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint, precision: str = "auto", bound: float | None = None):
@@ -71,5 +71,5 @@ class Verification:
             self._compare = partial(compare_encoders, FastattnEncoder(path, checkpoint, precision), theirs)
 
     def compare(self, texts: Sequence[str]) -> list[Comparison]:
-        """The comparisons in the order of the computation: tokens first, since all depends on them."""
+        """The comparisons in the order of the computation; tokens come first, since all else depends on tokens."""
         return self._compare(texts, self.bounds)

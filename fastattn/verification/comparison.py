@@ -1,4 +1,4 @@
-"""Comparisons of both sides, and how far apart they may be."""
+"""Comparisons of both sides' results, and how far apart the results may be."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5, "int
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far apart the two sides may be.
+    """How far apart the results of the two sides may be.
 
-    rows       the largest difference of a layer's rows or a vector, relative to the source's largest number
+    rows       the largest difference of a layer's rows or of a vector, relative to the source's largest number
     log_probs  the largest difference of a token's log-probability
     """
 
@@ -34,12 +34,12 @@ class Comparison:
     """A line of a report.
 
     name      of the compared rows, vectors or tokens
-    within    whether they are within the bound
+    within    whether the difference is within the bound
     largest   the largest difference of two numbers
     relative  ``largest`` relative to the source's largest number
     cosine    the least cosine of two rows
-    remark    where the largest difference is, or why there is none
-    here, there  the tokens of a translation on both sides
+    remark    where the largest difference is, or why nothing is compared
+    here, there  the tokens of a translation by fastattn and by the source framework
     """
 
     name: str
@@ -57,20 +57,20 @@ def worst_of_each(comparisons: Iterable[Comparison]) -> list[Comparison]:
     worst: dict[str, Comparison] = {}
     for comparison in comparisons:
         previous = worst.get(comparison.name)
-        if previous is None or _badness(comparison) > _badness(previous):
+        if previous is None or _severity(comparison) > _severity(previous):
             worst[comparison.name] = comparison
     return list(worst.values())
 
 
-def _badness(comparison: Comparison) -> tuple[bool, float]:
-    far = comparison.largest if comparison.relative is None else comparison.relative
-    return not comparison.within, -1.0 if far is None else float(np.nan_to_num(far, nan=np.inf))
+def _severity(comparison: Comparison) -> tuple[bool, float]:
+    difference = comparison.largest if comparison.relative is None else comparison.relative
+    return not comparison.within, -1.0 if difference is None else float(np.nan_to_num(difference, nan=np.inf))
 
 
 def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, location: str) -> Comparison:
-    """The rows of both sides; NaN is never within a bound.
+    """The Comparison of both sides' rows; NaN is never within a bound.
 
-    location  of the rows, for the remark
+    location  says in the remark where the rows are
     """
     if ours_TD.shape != theirs_TD.shape:
         return Comparison(name, False, remark=f"{location}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
@@ -98,7 +98,7 @@ def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
 def compare_states(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], bound: float, location: str, framework: str
 ) -> Iterator[Comparison]:
-    """The rows of each layer by name; remarks name layers that only one side shows."""
+    """The Comparisons of each layer's rows, by the layer's name; remarks say which layers only one side shows."""
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs:
             yield Comparison(name, remark=f"not compared: {framework} does not show it")
@@ -111,38 +111,35 @@ def compare_states(
 
 
 def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str = "") -> dict[str, np.ndarray]:
-    """Rows by the names of their layers.
+    """{name of a layer: its rows}; a last block with the rows of the output is left out.
 
-    states     after the embedding and after each block
-    output_TD  the last hidden states: the last block's, or what a final norm makes of them
+    states     the rows after the embedding and after each block
+    output_TD  the last hidden states: those of the last block, or what a final norm makes of them
     """
-    named = {f"{prefix}embedding": states[0]}
-    named |= {f"{prefix}block {number}": x_TD for number, x_TD in enumerate(states[1:], 1)}
+    rows_of = {f"{prefix}embedding": states[0]}
+    rows_of |= {f"{prefix}block {number}": x_TD for number, x_TD in enumerate(states[1:], 1)}
     last_TD = states[-1]
     if len(states) > 1 and last_TD.shape == output_TD.shape and np.array_equal(last_TD, output_TD, equal_nan=True):
-        del named[f"{prefix}block {len(states) - 1}"]
-    return named | {f"{prefix}output": output_TD}
+        del rows_of[f"{prefix}block {len(states) - 1}"]
+    return rows_of | {f"{prefix}output": output_TD}
 
 
 def compare_ids(
     ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], token: Callable[[int], str | None]
 ) -> Comparison:
-    """The ids of each text on both sides; the remark has the first difference, with the ``token`` of an id."""
+    """The Comparison of the ids of each text; the remark has the first difference. ``token`` is from id to token."""
     for number, (here, there) in enumerate(zip(ours, theirs), 1):
         if list(here) != list(there):
             first = first_difference(here, there)
-            sides = " and ".join(
-                f"{_token_name(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
-            )
+            tokens = f"{_token_name(here, first, token)} here and {_token_name(there, first, token)} there"
             counts = f"{len(here)} ids here, {len(there)} there"
-            return Comparison(
-                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {sides}"
-            )
+            remark = f"text {number}: {counts}; the first that differs, {first + 1}: {tokens}"
+            return Comparison("tokens", False, remark=remark)
     return Comparison("tokens", remark=f"the same: {', '.join(f'{len(ids):,}' for ids in ours)} ids")
 
 
 def first_difference(here: Sequence[Any], there: Sequence[Any]) -> int:
-    """The first index at which they differ, the shorter sequence's length if the longer one begins with it."""
+    """The first index at which the sequences differ; the shorter one's length if the longer one begins with it."""
     pairs = enumerate(zip(here, there))
     return next((index for index, (a, b) in pairs if a != b), min(len(here), len(there)))
 

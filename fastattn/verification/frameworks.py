@@ -1,4 +1,4 @@
-"""Imports of the source frameworks, without their warnings, and their errors in one line."""
+"""Imports and errors of the source frameworks: their warnings are not shown, their errors become one line."""
 
 import contextlib
 import importlib
@@ -11,10 +11,10 @@ from typing import Any
 from fastattn.errors import CheckpointError, FastattnError, InputError
 
 
-def framework(*packages: str) -> list[Any]:
-    """The packages of these names on the index, imported; InputError for what is not installed.
+def import_packages(*packages: str) -> list[Any]:
+    """The modules of these packages of the index, imported; InputError for packages that are not installed.
 
-    From then on transformers shows neither progress bars nor warnings.
+    After that transformers shows neither progress bars nor warnings.
     """
     modules = [package.replace("-", "_") for package in packages]
     missing = [package for package, name in zip(packages, modules) if importlib.util.find_spec(name) is None]
@@ -22,28 +22,28 @@ def framework(*packages: str) -> list[Any]:
         raise InputError(f"verify needs {' and '.join(packages)} to compare with: pip install {' '.join(missing)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        imported = [importlib.import_module(name) for name in modules]
+        frameworks = [importlib.import_module(name) for name in modules]
         if "transformers" in packages:
-            logging = imported[packages.index("transformers")].utils.logging
+            logging = frameworks[packages.index("transformers")].utils.logging
             logging.set_verbosity_error()
             logging.disable_progress_bar()
-        return imported
+        return frameworks
 
 
 def versions(*packages: str) -> str:
-    """``torch 2.9.0, transformers 5.0.0``; a name alone where the environment has no version of it."""
-    named = []
+    """``torch 2.9.0, transformers 5.0.0``; the name alone of a package without a version in the environment."""
+    names = []
     for package in packages:
         try:
-            named.append(f"{package} {version(package)}")
+            names.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            named.append(package)
-    return ", ".join(named)
+            names.append(package)
+    return ", ".join(names)
 
 
 @contextlib.contextmanager
-def blaming(what: str) -> Iterator[None]:
-    """Run a framework's code without its warnings; its errors become CheckpointErrors that begin with ``what``."""
+def framework_errors(beginning: str) -> Iterator[None]:
+    """Run a framework's code without its warnings; its errors become CheckpointErrors with this ``beginning``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -52,4 +52,4 @@ def blaming(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = " ".join(str(error).split())
-        raise CheckpointError(f"{what}: {type(error).__name__}: {message[:200]}") from error
+        raise CheckpointError(f"{beginning}: {type(error).__name__}: {message[:200]}") from error

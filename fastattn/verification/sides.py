@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError
 from fastattn.loading.loaded_model import load_model
-from fastattn.loading.model_cache import Loading
+from fastattn.loading.model_cache import LoadRecord
 from fastattn.models.decoder import EncoderDecoder
 from fastattn.ops import backend
 from fastattn.printable import counted
@@ -28,17 +28,17 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
-from fastattn.verification.frameworks import blaming, framework, versions
+from fastattn.verification.frameworks import framework_errors, import_packages, versions
 
 TRANSFORMERS = ("transformers", "torch")
-FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without False transformers asks on the terminal
-LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of its own
+LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}  # without False transformers asks on the terminal
+MAX_TOKENS = 256  # of a translation, where the checkpoint has no limit of its own
 
 
 class FastattnEncoder:
-    """fastattn's side: an Encoder of the folder and its model, in the same precision.
+    """fastattn's side of a comparison: an Encoder of the folder, and the bare model in the same precision.
 
-    name  of the framework, with versions
+    name  of the side's framework; other sides add versions
     """
 
     name = "fastattn"
@@ -47,41 +47,40 @@ class FastattnEncoder:
         text = checkpoint.text
         assert isinstance(text, EncoderText) and checkpoint.spec.encoder is not None
         self._encoder = Encoder(path, precision)
-        # It maps the weights that the Encoder has packed.
-        self._model = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
-        longest = self._encoder.max_length
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, longest, text.lowercase, text.truncation_side)
+        # The model maps the weights that the Encoder has packed.
+        self._model = load_model(checkpoint, precision, None, backend("cpu"), LoadRecord()).model
+        max_length = self._encoder.max_length
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, max_length, text.lowercase, text.truncation_side)
         self._prompt = text.prompts.get(text.default_prompt or "", "")
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text with the default prompt, special ones included, cut where this side cuts it."""
+        """The ids of a text with the default prompt, special ones included, cut as this side cuts texts."""
         return [int(index) for index in self._tokenizer.encode([self._prompt + text])[0]]
 
     def token(self, index: int) -> str | None:
         return self._tokenizer.token(index)
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        """Rows [T, D] by the names of ``name_states``."""
+        """The rows [T, D] of each layer, by the names of ``name_states``."""
         *states, output_TD = self._model.encoder.states(np.array(ids, np.int32))
         return name_states(states, output_TD)
 
     def vector(self, text: str) -> np.ndarray:
-        """float32 [E]."""
+        """The vector of a text, float32 [E]."""
         return self._encoder.encode(text)
 
 
 def compare_encoders(
     ours: FastattnEncoder, theirs: "EncoderSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
-    """Ids, layers, vectors. The layers of both sides get our ids, so that only the models may differ."""
-    ids = [ours.ids(text) for text in texts]
+    """Comparisons of ids, layers and vectors. Both models get fastattn's ids, so that only the models may differ."""
+    ids_B = [ours.ids(text) for text in texts]
     framework = theirs.name.partition(" ")[0]
-    comparisons = [compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)]
-    for number, text in enumerate(texts):
-        location = f"text {number + 1}"
-        if ids[number]:
-            states = ours.states(ids[number]), theirs.states(ids[number])
-            comparisons += compare_states(*states, bounds.rows, location, framework)
+    comparisons = [compare_ids(ids_B, [theirs.ids(text) for text in texts], ours.token)]
+    for number, (text, ids) in enumerate(zip(texts, ids_B), 1):
+        location = f"text {number}"
+        if ids:
+            comparisons += compare_states(ours.states(ids), theirs.states(ids), bounds.rows, location, framework)
         vectors = ours.vector(text)[None], theirs.vector(text)[None]
         comparisons.append(compare_rows("vector", *vectors, bounds.rows, location))
     return worst_of_each(comparisons)
@@ -90,37 +89,37 @@ def compare_encoders(
 class TransformersEncoder:
     """transformers' side of a comparison, with the methods of FastattnEncoder.
 
-    The vector is the mean of the rows, fastattn's default.
+    A text's vector is the mean of its rows, since that is fastattn's default.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
-        transformers, torch = framework(*TRANSFORMERS)
+        transformers, torch = import_packages(*TRANSFORMERS)
         self.name = versions(*TRANSFORMERS)
         text = checkpoint.text
         assert isinstance(text, EncoderText)
-        with blaming(f"{path}: transformers cannot read it"):
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, **FROM_HERE)
+        with framework_errors(f"{path}: transformers cannot read it"):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, **LOCAL_ONLY)
             model = transformers.AutoModel.from_pretrained(
-                path, attn_implementation="eager", dtype=torch.float32, **FROM_HERE
+                path, attn_implementation="eager", dtype=torch.float32, **LOCAL_ONLY
             )
         check_class(path, model)
         model = model.eval()
         self._model = model.get_encoder() if hasattr(model, "decoder") else model
-        # A tokenizer's own limit may be beyond the model's positions.
+        # The tokenizer's own limit may be beyond the model's positions.
         self._max_length = min(self._tokenizer.model_max_length, text.max_length)
 
     def ids(self, text: str) -> list[int]:
-        with blaming("transformers' tokenizer fails"):
+        with framework_errors("transformers' tokenizer fails"):
             return list(self._tokenizer(text, truncation=True, max_length=self._max_length)["input_ids"])
 
     def token(self, index: int) -> str | None:
         return str(self._tokenizer.convert_ids_to_tokens(index))
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        """Where a norm follows the blocks, transformers shows the norm's output as the last block's."""
+        """As in FastattnEncoder. Where a norm follows the blocks, transformers shows its output as the last block's."""
         import torch
 
-        with blaming("transformers' model fails"), torch.no_grad():
+        with framework_errors("transformers' model fails"), torch.no_grad():
             output = self._model(input_ids=torch.tensor([ids]), output_hidden_states=True)
         return name_states([rows[0].numpy() for rows in output.hidden_states], output.last_hidden_state[0].numpy())
 
@@ -129,15 +128,15 @@ class TransformersEncoder:
 
 
 def check_class(path: Path, model: Any) -> None:
-    """Raise CheckpointError where the folder names a class of its own code, and transformers has read another one.
+    """Raise CheckpointError where the folder names a class of its own code, and transformers has made another class.
 
     jina-v2's BERT says that it is a BERT: transformers would load some of its weights, and draw the rest at random.
     """
-    named = getattr(model.config, "auto_map", None) or {}
-    theirs = str(named.get("AutoModel", "")).rpartition(".")[2]
-    if theirs not in ("", type(model).__name__):
+    own_classes = getattr(model.config, "auto_map", None) or {}
+    name = str(own_classes.get("AutoModel", "")).rpartition(".")[2]
+    if name not in ("", type(model).__name__):
         raise CheckpointError(
-            f"{path}: transformers has no {theirs}, only a {type(model).__name__}; the folder's own code is not run"
+            f"{path}: transformers has no {name}, only a {type(model).__name__}; the folder's own code is not run"
         )
 
 
@@ -146,29 +145,27 @@ class SentenceTransformersEncoder(TransformersEncoder):
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         packages = ("sentence-transformers", *TRANSFORMERS)
-        sentence_transformers, _, torch = framework(*packages)
+        sentence_transformers, _, torch = import_packages(*packages)
         self.name = versions(*packages)
-        with blaming(f"{path}: sentence-transformers cannot read it"):
-            self._sentence_transformer = sentence_transformers.SentenceTransformer(
-                str(path),
-                device="cpu",
-                **FROM_HERE,
-                model_kwargs={"attn_implementation": "eager", "dtype": torch.float32},
+        settings = {"attn_implementation": "eager", "dtype": torch.float32}
+        with framework_errors(f"{path}: sentence-transformers cannot read it"):
+            model = sentence_transformers.SentenceTransformer(
+                str(path), device="cpu", model_kwargs=settings, **LOCAL_ONLY
             )
-        whole = self._sentence_transformer.eval()
-        self._model, self._tokenizer = whole[0].auto_model, whole.tokenizer
+        self._sentence_transformer = model.eval()
+        self._model, self._tokenizer = model[0].auto_model, model.tokenizer
         check_class(path, self._model)
-        self._prompt = whole.prompts.get(whole.default_prompt_name) or ""
+        self._prompt = model.prompts.get(model.default_prompt_name) or ""
 
     def ids(self, text: str) -> list[int]:
-        # older versions call it tokenize
-        read = getattr(self._sentence_transformer, "preprocess", None) or self._sentence_transformer.tokenize
-        with blaming("sentence-transformers' tokenizer fails"):
-            ids: list[int] = read([self._prompt + text])["input_ids"][0].tolist()
+        # ``preprocess`` is called ``tokenize`` in older versions.
+        tokenize = getattr(self._sentence_transformer, "preprocess", None) or self._sentence_transformer.tokenize
+        with framework_errors("sentence-transformers' tokenizer fails"):
+            ids: list[int] = tokenize([self._prompt + text])["input_ids"][0].tolist()
         return ids
 
     def vector(self, text: str) -> np.ndarray:
-        with blaming("sentence-transformers' model fails"):
+        with framework_errors("sentence-transformers' model fails"):
             vector_E: np.ndarray = self._sentence_transformer.encode([text], show_progress_bar=False)[0]
         return vector_E
 
@@ -177,9 +174,10 @@ EncoderSide = FastattnEncoder | TransformersEncoder
 
 
 class FastattnTranslator:
-    """fastattn's side: a Translator of the folder and its model; tokens are those of the checkpoint's vocabularies.
+    """fastattn's side of a comparison: a Translator of the folder, and the bare model.
 
-    name  of the framework, with versions
+    name  of the side's framework; other sides add versions
+    Tokens are pieces of the checkpoint's vocabularies.
     """
 
     name = "fastattn"
@@ -189,13 +187,13 @@ class FastattnTranslator:
         self._text = checkpoint.text
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         self._translator = Translator(path, precision)
-        # It maps the weights that the Translator has packed.
-        self._model: EncoderDecoder = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
-        self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
-        own, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
-        most = own.max_decoding_length or LONGEST
+        # The model maps the weights that the Translator has packed.
+        self._model: EncoderDecoder = load_model(checkpoint, precision, None, backend("cpu"), LoadRecord()).model
+        options, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
+        self.beam_sizes = sorted({1, options.beam_size})
+        most = options.max_decoding_length or MAX_TOKENS
         most = min(most, positions - 1 - self._tokenizer.plain.forced) if positions else most
-        self.lengths = min(own.min_decoding_length, most), most
+        self.lengths = min(options.min_decoding_length, most), most
 
     @property
     def max_source_length(self) -> int:
@@ -213,13 +211,16 @@ class FastattnTranslator:
         return [int(index) for index in self._tokenizer.source_ids(self.source_tokens(text))]
 
     def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
-        """Rows of both stacks by the names of ``name_states``, the target behind its start token; {}: not shown."""
+        """The rows of each layer of both stacks, by the names of ``name_states``; {}: the framework shows none.
+
+        The decoder's rows are those of the start token, then of the target.
+        """
         ids_S = self._tokenizer.source_ids(source)
         *states, output_SD = self._model.encoder.states(ids_S)
-        named = name_states(states, output_SD, "encoder ")
+        encoder_rows = name_states(states, output_SD, "encoder ")
         ids_T = np.array(self._tokenizer.target_ids(target), np.int32)
         *states, output_TD = self._model.states(ids_T, self._model.encode([ids_S]))
-        return named | name_states(states, output_TD, "decoder ")
+        return encoder_rows | name_states(states, output_TD, "decoder ")
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
         """The log-probability of each token of a given translation, the end token last."""
@@ -228,7 +229,7 @@ class FastattnTranslator:
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
         """The best translation of a search, never sampled, with the checkpoint's other settings.
 
-        lengths  the least and the most tokens that it has
+        lengths  the least and the most tokens of the translation
         """
         least, most = lengths
         (translation,) = self._translator.translate_tokens(
@@ -240,9 +241,9 @@ class FastattnTranslator:
 def compare_translators(
     ours: FastattnTranslator, theirs: "TranslatorSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
-    """Ids; layers and log-probabilities for the framework's translations; each search of each text.
+    """Comparisons of ids; of layers and log-probabilities for the framework's translations; of each text's searches.
 
-    The framework gets our tokens of the source, as many as there are positions for, so that only the models may differ.
+    The framework gets fastattn's tokens of the source, cut at max_source_length, so that only the models may differ.
     """
     framework = theirs.name.partition(" ")[0]
     theirs_B = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
@@ -262,8 +263,8 @@ def compare_translators(
         else:
             comparisons.append(Comparison("layers", remark=f"not compared: {framework} does not show them"))
         difference_T = np.abs(ours.log_probs(source, target) - theirs.log_probs(source, target))
-        largest, place = float(difference_T.max()), f"{location}, token {int(difference_T.argmax()) + 1}"
-        comparisons.append(Comparison("log-probabilities", largest <= bounds.log_probs, largest, remark=place))
+        largest, remark = float(difference_T.max()), f"{location}, token {int(difference_T.argmax()) + 1}"
+        comparisons.append(Comparison("log-probabilities", largest <= bounds.log_probs, largest, remark=remark))
         for beam_size in ours.beam_sizes:
             name = f"{location}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
             there = target if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
@@ -281,9 +282,9 @@ def _compare_translations(
     beam_size: int,
     bounds: Bounds,
 ) -> Comparison:
-    """Two translations may differ where their log-probabilities here differ within the bound.
+    """The Comparison of two translations, which may differ where fastattn's log-probabilities differ within the bound.
 
-    A greedy search is measured at the first difference, a beam search by the mean of all tokens.
+    Of a greedy search the log-probabilities at the first difference are compared, of a beam search the means.
     """
     ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
     summary = f"log-probability a token {ours_T.mean():.4f}"
@@ -294,8 +295,8 @@ def _compare_translations(
         return Comparison(name, remark=remark, here=here, there=there)
     first = first_difference(here, there)
     gap = float(ours_T[first] - theirs_T[first] if beam_size == 1 else ours_T.mean() - theirs_T.mean())
-    turned = " and ".join(f"{_token_name(tokens, first)} {side}" for tokens, side in ((here, "here"), (there, "there")))
-    remark = f"differs from token {first + 1}: {turned}; {summary} here, {theirs_T.mean():.4f} there"
+    tokens = f"{_token_name(here, first)} here and {_token_name(there, first)} there"
+    remark = f"differs from token {first + 1}: {tokens}; {summary} here, {theirs_T.mean():.4f} there"
     return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
 
 
@@ -304,17 +305,17 @@ def _token_name(tokens: Sequence[str], index: int) -> str:
 
 
 class CTranslate2Translator:
-    """CTranslate2's side of a comparison, with the methods of FastattnTranslator; shows no layers."""
+    """CTranslate2's side of a comparison, with the methods of FastattnTranslator; CTranslate2 shows no layers."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         if not isinstance(checkpoint.text, TranslationText):
             raise InputError(f"{path}: verify compares translation models with CTranslate2, this is an encoder")
         if path.is_file():
             raise InputError(f"{path}: CTranslate2 reads no archives; unpack it, and verify the folder")
-        (ctranslate2,) = framework("ctranslate2")
+        (ctranslate2,) = import_packages("ctranslate2")
         self.name = versions("ctranslate2")
         folder = path / "model" if checkpoint.format == "argos" else path
-        with blaming(f"{path}: CTranslate2 cannot read it"):
+        with framework_errors(f"{path}: CTranslate2 cannot read it"):
             self._translator = ctranslate2.Translator(str(folder), compute_type="float32")
 
     def source_ids(self, text: str) -> list[int] | None:
@@ -324,13 +325,13 @@ class CTranslate2Translator:
         return {}
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
-        with blaming("CTranslate2 fails"):
+        with framework_errors("CTranslate2 fails"):
             (scored,) = self._translator.score_batch([list(source)], [list(target)])
         return np.array(scored.log_probs, np.float32)
 
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
         least, most = lengths
-        with blaming("CTranslate2 fails"):
+        with framework_errors("CTranslate2 fails"):
             (result,) = self._translator.translate_batch(
                 [list(source)], beam_size=beam_size, min_decoding_length=least, max_decoding_length=most
             )
@@ -341,31 +342,31 @@ class MarianTranslator:
     """transformers' side of a comparison, with the methods of FastattnTranslator."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
-        transformers, self._torch = framework(*TRANSFORMERS)
+        transformers, self._torch = import_packages(*TRANSFORMERS)
         self.name = versions(*TRANSFORMERS)
         assert isinstance(checkpoint.text, TranslationText)
         self._text = checkpoint.text
         self._source_ids = {token: i for i, token in enumerate(checkpoint.text.source_vocabulary)}
         self._target_ids = {token: i for i, token in enumerate(checkpoint.text.target_vocabulary)}
-        with blaming(f"{path}: transformers cannot read it"):
-            self._tokenizer = transformers.MarianTokenizer.from_pretrained(path, **FROM_HERE)
+        with framework_errors(f"{path}: transformers cannot read it"):
+            self._tokenizer = transformers.MarianTokenizer.from_pretrained(path, **LOCAL_ONLY)
             model = transformers.MarianMTModel.from_pretrained(
-                path, attn_implementation="eager", dtype=self._torch.float32, **FROM_HERE
+                path, attn_implementation="eager", dtype=self._torch.float32, **LOCAL_ONLY
             )
         self._model = model.eval()
         self._settings = model.generation_config
 
     def source_ids(self, text: str) -> list[int] | None:
-        with blaming("transformers' tokenizer fails"):
+        with framework_errors("transformers' tokenizer fails"):
             return list(self._tokenizer(text)["input_ids"])
 
     def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
         output = self._run(source, target)
-        named: dict[str, np.ndarray] = {}
+        rows_of: dict[str, np.ndarray] = {}
         for stack in ("encoder", "decoder"):
             states = [rows[0].numpy() for rows in output[f"{stack}_hidden_states"]]
-            named |= name_states(states, states[-1], f"{stack} ")  # a norm follows each sublayer, none the stack
-        return named
+            rows_of |= name_states(states, states[-1], f"{stack} ")  # Marian has no final norm
+        return rows_of
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
         logits_TV = self._run(source, target).logits[0].clone()
@@ -376,16 +377,11 @@ class MarianTranslator:
 
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
         forced = len(self._text.decoding.forced_tokens)
-        least, most = lengths
-        with blaming("transformers' model fails"), self._torch.no_grad():
+        least, most = (length + forced for length in lengths)
+        limits = {"min_length": 0, "max_length": None, "min_new_tokens": least, "max_new_tokens": most}
+        with framework_errors("transformers' model fails"), self._torch.no_grad():
             (ids,) = self._model.generate(
-                input_ids=self._inputs(source),
-                num_beams=beam_size,
-                do_sample=False,
-                max_length=None,
-                min_length=0,
-                min_new_tokens=least + forced,
-                max_new_tokens=most + forced,
+                input_ids=self._inputs(source), num_beams=beam_size, do_sample=False, **limits
             )
         end = self._target_ids[self._text.eos_token]
         target_ids = ids.tolist()[1 + forced :]
@@ -395,7 +391,7 @@ class MarianTranslator:
     def _run(self, source: Sequence[str], target: Sequence[str]) -> Any:
         """The model's output for a given target."""
         ids = [self._settings.decoder_start_token_id, *self._forced_ids(target)]
-        with blaming("transformers' model fails"), self._torch.no_grad():
+        with framework_errors("transformers' model fails"), self._torch.no_grad():
             return self._model(
                 input_ids=self._inputs(source), decoder_input_ids=self._torch.tensor([ids]), output_hidden_states=True
             )
@@ -409,10 +405,10 @@ class MarianTranslator:
         return [self._target_ids[token] for token in (*self._text.decoding.forced_tokens, *target)]
 
     def _suppressed_ids(self) -> list[int]:
-        """The ids that a search never chooses; their probability goes to all other tokens here."""
+        """The ids that a search never chooses; here their probability goes to all other tokens."""
         words = self._settings.bad_words_ids or []
-        single = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}
-        return sorted({*single, self._settings.pad_token_id} - {self._settings.eos_token_id})
+        bad_ids = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}
+        return sorted({*bad_ids, self._settings.pad_token_id} - {self._settings.eos_token_id})
 
 
 TranslatorSide = FastattnTranslator | CTranslate2Translator | MarianTranslator

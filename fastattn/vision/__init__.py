@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # isort: off
-if TYPE_CHECKING:  # by these very names: a checker takes others for private
+if TYPE_CHECKING:  # a type checker takes names imported without ``as`` for private
     from fastattn.vision.attention import CBAM as CBAM, DynamicCapacity as DynamicCapacity
     from fastattn.vision.attention import MultiScaleAttention as MultiScaleAttention, PatchAttention as PatchAttention
     from fastattn.vision.attention import ResidualAttention as ResidualAttention, SelectiveKernel as SelectiveKernel
@@ -24,14 +24,14 @@ _NAMES = {
     "captioner": "Caption Captioner",
     "maps": "ImageMaps plot_image_attention saliency",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:
-    __all__ = sorted(_HOMES)
+    __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fastattn.vision' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"fastattn.vision.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"fastattn.vision.{_MODULES[name]}"), name)
     return value

@@ -1,4 +1,4 @@
-"""Attention to images: to channels, to places, within grids of features."""
+"""Attention to images: to channels, to pixels, within grids of features. A pixel may be one of a coarser grid."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -13,7 +13,7 @@ from fastattn.errors import InputError, check_bool, check_count, described
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import FeedForward
-from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, image_starts
+from fastattn.layers.images import ChannelAndPixelGate, ChannelGate, image_starts
 from fastattn.models.residual import ResidualBlock
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, StackSpec
 from fastattn.spec.images import BlockPlace, ResidualSpec, tap_rows
@@ -24,7 +24,7 @@ MOST_SCALE = 8.0
 
 
 class SqueezeExcitation(ImageModule):
-    """x sigmoid(W2 relu(W1 mean(x))): each channel by what all channels are on average (Hu 2018, section 3).
+    """x sigmoid(W2 relu(W1 mean(x))): a gate of each channel from the means of all channels (Hu 2018, section 3).
 
     Tensors by timm's names: fc1 and fc2, 1 x 1 convolutions.
     """
@@ -32,11 +32,11 @@ class SqueezeExcitation(ImageModule):
     def __init__(self, state: StateReader):
         super().__init__(state)
         self.channels = state.size("fc1", 1)
-        state.gate("", self.channels)
+        state.add_gate("", self.channels)
         self._gate = ChannelGate(state.parameters, "gate")
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """The factors of each image's channels: float32 [B, C]."""
+        """The gates of each image's channels: float32 [B, C]."""
         return np.asarray(self._gate.gates(*self._pixels(x)))
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
@@ -44,7 +44,7 @@ class SqueezeExcitation(ImageModule):
 
 
 class CBAM(ImageModule):
-    """Gates of channels by their means and maxima, then of places by their channels' (Woo 2018, section 3).
+    """Gates of channels by their means and maxima over pixels, then of pixels by those over channels (Woo 2018, s. 3).
 
     Tensors by timm's names: channel.fc1, channel.fc2, spatial.conv.conv of 7 x 7 and the batch norm spatial.conv.bn.
     """
@@ -52,17 +52,17 @@ class CBAM(ImageModule):
     def __init__(self, state: StateReader):
         super().__init__(state)
         self.channels = state.size("channel.fc1", 1)
-        state.gate("channel.", self.channels, 2)  # the sum of an MLP of the mean and one of the maximum
+        state.add_gate("channel.", self.channels, 2)  # mean and maximum each go through the MLP, and are then added
         weight_FE = state.take("spatial.conv.conv.weight", 1, 2, 7, 7).transpose(0, 2, 3, 1).reshape(1, -1)
         state.add("gate.spatial", weight_FE, "spatial.conv.conv.bias", "spatial.conv.bn")
-        self._gate = ChannelAndPlaceGate(state.parameters, "gate")
+        self._gate = ChannelAndPixelGate(state.parameters, "gate")
 
     def weights(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The factors of each image's channels and places: float32 [B, C] and [B, Y, X]."""
+        """The gates of each image's channels and pixels: float32 [B, C] and [B, Y, X]."""
         x_ND, grid = self._pixels(x)
         channels_BD = self._gate.channels(x_ND, grid)
-        places_N1 = self._gate.places(self.ops.gate_pixels(x_ND, grid, channels_BD), grid)
-        return np.asarray(channels_BD), np.asarray(places_N1).reshape(grid)
+        pixels_N1 = self._gate.pixels(self.ops.gate_pixels(x_ND, grid, channels_BD), grid)
+        return np.asarray(channels_BD), np.asarray(pixels_N1).reshape(grid)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         return self._gate(x_ND, grid), grid
@@ -73,8 +73,8 @@ class SelectiveKernel(ImageModule):
 
     Tensors by timm's names: paths.0.conv, paths.0.bn and so on, attn.fc_reduce, attn.bn and attn.fc_select.
     stride, groups  of the convolutions
-    dilation        True: 1 + i of path i, so that 3 x 3 filters reach 3 x 3, then 5 x 5; False: 1
-    split           True: each path takes its share of the channels, as timm's ``split_input``
+    dilation        True: path i has dilation 1 + i, so that 3 x 3 filters reach 3 x 3, then 5 x 5; False: 1
+    split           True: each path takes its share of the channels, as with timm's ``split_input``
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class SelectiveKernel(ImageModule):
     ):
         super().__init__(state)
         stride, groups = check_count("stride", stride), check_count("groups", groups)
-        self._split, dilated = check_bool("split", split), check_bool("dilation", dilation)
+        self._splits, dilates = check_bool("split", split), check_bool("dilation", dilation)
         numbers = state.numbers("paths")
         if numbers != list(range(max(2, len(numbers)))):
             raise InputError(f"state: expected paths.0, paths.1 and so on, got paths {numbers}")
         outputs, self._inputs = state.size("paths.0.conv"), state.size("paths.0.conv", 1) * groups
-        self.channels = self._inputs * (len(numbers) if self._split else 1)
+        self.channels = self._inputs * (len(numbers) if self._splits else 1)
         self._paths = [
             state.convolution(
                 f"paths.{i}.conv", self._inputs, outputs, "relu",
-                norm=f"paths.{i}.bn", stride=stride, groups=groups, dilation=1 + i if dilated else 1,
+                norm=f"paths.{i}.bn", stride=stride, groups=groups, dilation=1 + i if dilates else 1,
             )
             for i in numbers
         ]  # fmt: skip
@@ -105,12 +105,12 @@ class SelectiveKernel(ImageModule):
 
     def _attend(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[list[np.ndarray], PixelGrid, np.ndarray]:
         """(each path's rows, their grid, weights_PBF)."""
-        parts, rows_P, means_P = [x_ND] * len(self._paths), [], []
-        if self._split:
-            firsts = range(0, len(parts) * self._inputs, self._inputs)
-            parts = [self.ops.join_columns([Columns(x_ND, first, self._inputs)]) for first in firsts]
-        for part_ND, path in zip(parts, self._paths):
-            rows_NF, out = path(part_ND, grid)
+        inputs_P, rows_P, means_P = [x_ND] * len(self._paths), [], []
+        if self._splits:
+            firsts = range(0, len(inputs_P) * self._inputs, self._inputs)
+            inputs_P = [self.ops.join_columns([Columns(x_ND, first, self._inputs)]) for first in firsts]
+        for input_ND, path in zip(inputs_P, self._paths):
+            rows_NF, out = path(input_ND, grid)
             means_P.append(self.ops.pool(rows_NF, image_starts(out), ["mean"]))
             rows_P.append(rows_NF)
         pixel = PixelGrid(grid.images, 1, 1)
@@ -129,12 +129,12 @@ class SelectiveKernel(ImageModule):
 
 
 class ResidualAttention(ImageModule):
-    """(1 + M) F: features F of a trunk, and a mask M of them that coarser grids contribute to (Wang 2017, section 3).
+    """(1 + M) F: features F of a trunk, and a mask M of F, which coarser grids contribute to (Wang 2017, section 3).
 
     Tensors: trunk.0, .1 and so on make F. down.i works on the grid that a maximum of 3 x 3 has halved i + 1 times, up.i
-    on the way back, by bilinear samples, where skip.i adds the rows of down.i. Each of these is a residual unit by
-    timm's names: conv1, bn1, conv2, bn2. M is the sigmoid of mask.0, the batch norm mask.1, relu and mask.3,
-    convolutions of 1 x 1.
+    on the same grid on the way back (by bilinear samples), after skip.i has added the rows of down.i. Each of these is
+    a residual unit by timm's names: conv1, bn1, conv2, bn2. M is the sigmoid of mask.0, the batch norm mask.1, relu and
+    mask.3; mask.0 and mask.3 are convolutions of 1 x 1.
     """
 
     def __init__(self, state: StateReader):
@@ -142,7 +142,7 @@ class ResidualAttention(ImageModule):
         self.channels = channels = state.size("mask.0")
         self._trunk = [self._unit(state, f"trunk.{i}") for i in state.numbers("trunk")]
         levels = len(state.numbers("down"))
-        self._down, self._up = ([self._unit(state, f"{way}.{i}") for i in range(levels)] for way in ("down", "up"))
+        self._down, self._up = ([self._unit(state, f"{side}.{i}") for i in range(levels)] for side in ("down", "up"))
         self._skip = [self._unit(state, f"skip.{i}") for i in range(levels - 1)]
         self._inner = state.convolution("mask.0", channels, channels, "relu", norm="mask.1")
         weight_FD = state.take("mask.3.weight", channels, channels, 1, 1)[:, :, 0, 0]
@@ -160,10 +160,10 @@ class ResidualAttention(ImageModule):
     def mask(self, x: np.ndarray) -> np.ndarray:
         """The mean of the channels of M: float32 [B, Y, X]."""
         x_ND, grid = self._pixels(x)
-        inner_ND = self._before_mask(x_ND, grid)
+        inner_ND = self._mask_input(x_ND, grid)
         return np.asarray(self.ops.linear(inner_ND, self._outer, "sigmoid")).mean(axis=1).reshape(grid)
 
-    def _before_mask(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
+    def _mask_input(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         grids, levels = [grid], [x_ND]
         for unit in self._down:
             halved_ND = self.ops.pool_windows(levels[-1], grids[-1], HALVING, "max")
@@ -178,18 +178,18 @@ class ResidualAttention(ImageModule):
         return self._inner(y_ND, grid)[0]
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
-        inner_ND = self._before_mask(x_ND, grid)
+        inner_ND = self._mask_input(x_ND, grid)
         for unit in self._trunk:
             x_ND, _ = unit(x_ND, grid)
         return self.ops.linear(inner_ND, self._outer, "sigmoid", residual_NF=x_ND, multiply_NF=x_ND), grid
 
 
 class MultiScaleAttention(ImageModule):
-    """One network at several sizes of the image, and a softmax over the sizes at each place (Chen 2016, section 3).
+    """One network at several sizes of the image, and a softmax over the sizes at each pixel (Chen 2016, section 3).
 
-    Tensors: network.0, .2 and so on, convolutions of odd sides padded as "same" with relu between them; attention.0 and
-    .2, likewise, make each size's scores from the features of all sizes, side by side.
-    scales  of the image's sides; features are resized to the image's size
+    Tensors: network.0, .2 and so on, convolutions of odd sides padded as "same" with relu between them. attention.0 and
+    .2, such convolutions too, make the scores of all sizes from the features of all sizes, side by side.
+    scales  the factors of the image's sides; the features are resized to the image's size
     """
 
     def __init__(self, state: StateReader, scales: Sequence[float] = (1.0, 0.5)):
@@ -211,7 +211,7 @@ class MultiScaleAttention(ImageModule):
         self._outer = state.convolution("attention.2", inner, len(self._scales))
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """The weight of each size at each place: float32 [B, scales, Y, X], whose sums over scales are 1."""
+        """The weight of each size at each pixel: float32 [B, scales, Y, X], whose sums over scales are 1."""
         x_ND, grid = self._pixels(x)
         return np.ascontiguousarray(self._attend(x_ND, grid)[1].reshape(*grid, -1).transpose(0, 3, 1, 2))
 
@@ -219,11 +219,11 @@ class MultiScaleAttention(ImageModule):
         """(features of each scale, weights_NS)."""
         features_S = []
         for scale in self._scales:
-            size = PixelGrid(grid.images, *(max(1, int(side * scale)) for side in grid[1:]))
-            y_ND = self._resized(x_ND, grid, size)
+            scaled = PixelGrid(grid.images, *(max(1, int(side * scale)) for side in grid[1:]))
+            y_ND = self._resized(x_ND, grid, scaled)
             for convolution in self._network:
-                y_ND, _ = convolution(y_ND, size)
-            features_S.append(self._resized(y_ND, size, grid))
+                y_ND, _ = convolution(y_ND, scaled)
+            features_S.append(self._resized(y_ND, scaled, grid))
         joined_NE = self.ops.join_columns([Columns(y_ND, 0, y_ND.shape[1]) for y_ND in features_S])
         return features_S, np.asarray(self.ops.softmax(self._outer(*self._inner(joined_NE, grid))[0]))
 
@@ -240,8 +240,8 @@ class PatchAttention(ImageModule):
     """A block of a Vision Transformer: each patch attends to all patches of its image (Dosovitskiy 2021, section 3.1).
 
     Tensors by timm's names: norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2; and perhaps patch_embed.proj, which
-    cuts the image into patches. Without it each place is a patch.
-    heads    of the attention
+    cuts the image into patches. Without patch_embed each pixel is a patch.
+    heads    the number of heads
     epsilon  of the norms
     """
 
@@ -254,21 +254,17 @@ class PatchAttention(ImageModule):
         if state.has("patch_embed.proj.weight"):
             self.channels, size = (state.size("patch_embed.proj", axis) for axis in (1, 2))
             self._embedding = state.convolution("patch_embed.proj", self.channels, width, stride=size, padded=False)
-        sizes = {"self_attention": (("qkv", "attn.qkv", 3 * width, width), ("output", "attn.proj", width, width))}
-        sizes["feed_forward"] = (("inner", "mlp.fc1", inner, width), ("outer", "mlp.fc2", width, inner))
-        for i, (part, layers) in enumerate(sizes.items()):
-            state.add(f"block.{part}.norm", state.take(f"norm{i + 1}.weight", width), f"norm{i + 1}.bias")
-            for ours, theirs, *shape in layers:
-                state.add(f"block.{part}.{ours}", state.take(f"{theirs}.weight", *shape), f"{theirs}.bias")
+        sublayers = {"self_attention": (("qkv", "attn.qkv", 3 * width, width), ("output", "attn.proj", width, width))}
+        sublayers["feed_forward"] = (("inner", "mlp.fc1", inner, width), ("outer", "mlp.fc2", width, inner))
+        for i, (sublayer, layers) in enumerate(sublayers.items(), 1):
+            state.add(f"block.{sublayer}.norm", state.take(f"norm{i}.weight", width), f"norm{i}.bias")
+            for layer, timm_name, *shape in layers:
+                state.add(f"block.{sublayer}.{layer}", state.take(f"{timm_name}.weight", *shape), f"{timm_name}.bias")
+        self._heads, feed_forward = AttentionSpec(heads, heads, width // heads), FeedForwardSpec(inner, "gelu")
+        norms = NormSpec(epsilon=number("epsilon", epsilon))
         spec = StackSpec(
-            layers=1,
-            width=width,
-            vocabulary=0,
-            attention=AttentionSpec(heads, heads, width // heads),
-            feed_forward=FeedForwardSpec(inner, "gelu"),
-            norms=NormSpec(epsilon=number("epsilon", epsilon)),
+            layers=1, width=width, vocabulary=0, attention=self._heads, feed_forward=feed_forward, norms=norms
         )
-        self._heads = spec.attention
         self._attention = SelfAttention(state.parameters, "block", 0, spec)
         self._feed_forward = FeedForward(state.parameters, "block", spec)
 
@@ -294,10 +290,10 @@ class PatchAttention(ImageModule):
 
 
 class SpatialTransformer(ImageModule):
-    """The image under an affine map, which convolutions of it determine, by bilinear samples (Jaderberg 2015).
+    """Bilinear samples of an image at an affine map's points; convolutions of the image make the map (Jaderberg 2015).
 
     Tensors by the names of PyTorch's tutorial: localization.0, .3, .6 and so on are convolutions without padding, each
-    followed by a maximum of 2 x 2 and relu; fc_loc.0, relu and fc_loc.2 turn the result into the map's six numbers.
+    followed by a maximum of 2 x 2 and relu; fc_loc.0, relu and fc_loc.2 turn their result into the map's six numbers.
     size  (height, width) of the result; None: that of the image
     """
 
@@ -316,10 +312,10 @@ class SpatialTransformer(ImageModule):
             for i, sides in zip(numbers, pairwise(widths))
         ]
         weight_FE = state.take("fc_loc.0.weight", 0, 0)
-        self._places, remainder = divmod(weight_FE.shape[1], widths[-1])
+        self._area, remainder = divmod(weight_FE.shape[1], widths[-1])  # pixels of the last grid
         if remainder:
             raise InputError(f"state: expected fc_loc.0 of a multiple of {widths[-1]} inputs, got {weight_FE.shape[1]}")
-        inner = len(weight_FE)  # its inputs are places within channels; rows are channels within places
+        inner = len(weight_FE)  # weights are ordered by channel, then pixel; rows here by pixel, then channel
         weight_FE = weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1)
         state.add("inner", weight_FE, "fc_loc.0.bias")
         self._inner, self._outer = state.parameters.packed("inner"), state.linear("fc_loc.2", inner, 6)
@@ -329,39 +325,39 @@ class SpatialTransformer(ImageModule):
         return self._maps(*self._pixels(x))
 
     def _maps(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        half = Window((2, 2), (2, 2))
+        pool = Window((2, 2), (2, 2))
         for convolution in self._convolutions:
             check_window(convolution.window, grid)
             x_ND, grid = convolution(x_ND, grid)
-            out = check_window(half, grid)
-            x_ND, grid = self.ops.pool_windows(x_ND, grid, half, "max"), out
-        if grid.height * grid.width != self._places:
-            raise InputError(f"x: expected images that leave {self._places} places, got {grid.height} x {grid.width}")
+            out = check_window(pool, grid)
+            x_ND, grid = self.ops.pool_windows(x_ND, grid, pool, "max"), out
+        if grid.height * grid.width != self._area:
+            raise InputError(f"x: expected images that leave {self._area} places, got {grid.height} x {grid.width}")
         rows_BE = x_ND.reshape(grid.images, -1)
         return np.asarray(self._outer(self.ops.linear(rows_BE, self._inner, "relu"))).reshape(-1, 2, 3)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         out, maps_B23 = PixelGrid(grid.images, *(self._size or grid[1:])), self._maps(x_ND, grid)
         y_P, x_P = ((2 * np.mgrid[: out.height, : out.width] + 1).reshape(2, -1).T / out[1:] - 1).T
-        places_P3 = np.stack([x_P, y_P, np.ones_like(x_P)], axis=1)
+        result_P3 = np.stack([x_P, y_P, np.ones_like(x_P)], axis=1)
         sides_2 = np.array(grid[:0:-1])  # width, height
-        points_BP2 = ((places_P3 @ maps_B23.transpose(0, 2, 1) + 1) * sides_2 - 1) / 2
+        points_BP2 = ((result_P3 @ maps_B23.transpose(0, 2, 1) + 1) * sides_2 - 1) / 2
         points_BP2 = np.ascontiguousarray(points_BP2[..., ::-1], np.float32)
         return self.ops.sample_pixels(x_ND, grid, points_BP2, "zeros"), out
 
 
 class DynamicCapacity(ImageModule):
-    """Coarse features of all places, and fine ones of the places on which the answer's entropy depends most.
+    """Coarse features of all cells of a grid, and fine ones of those cells on which the answer's entropy depends most.
 
-    Almahairi 2016: c = coarse(x); the answer is softmax(top(max of c)), H its entropy; a place's saliency is the length
-    of dH/dc there, by hand: dH/d scores = -p (log p + H), which goes through ``top`` to the place of each maximum. At
-    the most salient places the maximum of ``fine`` of the patch around the place replaces c. Images in, features out.
+    Almahairi 2016: c = coarse(x); the answer is softmax(top(max of c)), H its entropy. A cell's saliency is the length
+    of dH/dc there, by a formula: dH/d scores = -p (log p + H), which goes through ``top`` to the cell of each maximum.
+    In the most salient cells the maximum of ``fine`` of the patch around the cell replaces c. A call returns features.
 
     Tensors: coarse.0, .2 and so on, fine.0, .2 and so on, convolutions of odd sides padded as "same", each with relu;
     top, a linear layer.
-    patches        how many places get fine features
+    patches        how many cells get fine features
     side           of a patch, odd, in pixels
-    coarse_stride, fine_stride  of each convolution
+    coarse_stride, fine_stride  of each convolution of the network
     """
 
     def __init__(
@@ -382,19 +378,19 @@ class DynamicCapacity(ImageModule):
                 state.convolution(f"{name}.{i}", *sides, "relu", stride=check_count(f"{name}_stride", stride))
                 for i, sides in zip(numbers, pairwise(widths))
             ]
-        self._step = coarse_stride ** len(self._networks["coarse"])  # pixels between places
+        self._step = coarse_stride ** len(self._networks["coarse"])  # pixels between cells
         self._top_FD = state.take("top.weight", 0, outputs)
         self._top = state.linear("top", outputs)
 
     def saliency(self, x: np.ndarray) -> np.ndarray:
-        """The saliency of each place, float32 [B, y, x]."""
+        """The saliency of each cell, float32 [B, y, x]."""
         c_ND, grid = self._features("coarse", *self._pixels(x))
         return self._saliency(c_ND, grid).reshape(grid)
 
     def probabilities(self, x: np.ndarray) -> np.ndarray:
-        """The answers from the features of images: float32 [B, classes]."""
+        """The answer for each image, from its features: float32 [B, classes]."""
         features_ND, grid = self._run(*self._pixels(x))
-        return self.ops.softmax(self._top(self.ops.pool_areas(features_ND, grid, _whole(grid), "max")))
+        return self.ops.softmax(self._top(self.ops.pool_areas(features_ND, grid, _one_area(grid), "max")))
 
     def _features(self, name: str, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         for convolution in self._networks[name]:
@@ -402,9 +398,9 @@ class DynamicCapacity(ImageModule):
         return x_ND, grid
 
     def _saliency(self, c_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        """[B, places]"""
+        """The saliency of each image's cells, [B, cells]."""
         c_BPD = np.asarray(c_ND).reshape(grid.images, -1, c_ND.shape[1])
-        peaks_BD = self.ops.pool_areas(c_ND, grid, _whole(grid), "max")
+        peaks_BD = self.ops.pool_areas(c_ND, grid, _one_area(grid), "max")
         p_BF = np.asarray(self.ops.softmax(self._top(peaks_BD)))
         logs_BF = np.log(np.maximum(p_BF, np.finfo(np.float32).tiny))
         entropy_B1 = -(p_BF * logs_BF).sum(axis=1, keepdims=True)
@@ -416,18 +412,18 @@ class DynamicCapacity(ImageModule):
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         c_ND, out = self._features("coarse", x_ND, grid)
         saliency_BP = self._saliency(c_ND, out)
-        chosen_BK = np.argsort(-saliency_BP, axis=1, kind="stable")[:, : self._patches]
-        middles_BK2 = np.stack([chosen_BK // out.width, chosen_BK % out.width], axis=-1) * self._step
-        around_P2 = np.moveaxis(np.mgrid[: self._side, : self._side], 0, -1).reshape(-1, 2) - self._side // 2
-        points_BP2 = (middles_BK2[:, :, None] + around_P2).reshape(grid.images, -1, 2).astype(np.float32)
+        cells_BK = np.argsort(-saliency_BP, axis=1, kind="stable")[:, : self._patches]
+        centres_BK2 = np.stack([cells_BK // out.width, cells_BK % out.width], axis=-1) * self._step
+        offsets_P2 = np.moveaxis(np.mgrid[: self._side, : self._side], 0, -1).reshape(-1, 2) - self._side // 2
+        points_BP2 = (centres_BK2[:, :, None] + offsets_P2).reshape(grid.images, -1, 2).astype(np.float32)
         patches_ND = self.ops.sample_pixels(x_ND, grid, points_BP2, "zeros")
-        fine_ND, small = self._features("fine", patches_ND, PixelGrid(chosen_BK.size, self._side, self._side))
-        fine_KD = np.asarray(self.ops.pool_areas(fine_ND, small, _whole(small), "max"))
+        fine_ND, fine_grid = self._features("fine", patches_ND, PixelGrid(cells_BK.size, self._side, self._side))
+        fine_KD = np.asarray(self.ops.pool_areas(fine_ND, fine_grid, _one_area(fine_grid), "max"))
         features_ND = np.array(c_ND)
-        features_ND[(chosen_BK + np.arange(grid.images)[:, None] * out.height * out.width).reshape(-1)] = fine_KD
+        features_ND[(cells_BK + np.arange(grid.images)[:, None] * out.height * out.width).reshape(-1)] = fine_KD
         return self.ops.as_rows(features_ND), out
 
 
-def _whole(grid: PixelGrid) -> PixelGrid:
+def _one_area(grid: PixelGrid) -> PixelGrid:
     """A grid of one area for each image."""
     return PixelGrid(grid.images, 1, 1)

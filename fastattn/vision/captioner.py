@@ -15,7 +15,7 @@ from fastattn.spec.images import PictureSpec, ResidualSpec
 from fastattn.spec.text_spec import TranslationText
 from fastattn.vision.pictures import is_picture, load_image, pixel_rows
 
-BEAMS = 3
+DEFAULT_BEAMS = 3
 
 
 class Caption(NamedTuple):
@@ -23,7 +23,7 @@ class Caption(NamedTuple):
 
     score          the sum of the log-probabilities of the words and the end, over their number to the power of the
                    length penalty
-    attention_WYX  each word's attention: float32, shares of a grid over the whole image, whose sum is 1
+    attention_WYX  each word's attention: float32 shares, with sum 1, of the cells of a grid over the whole image
     """
 
     text: str
@@ -33,20 +33,20 @@ class Caption(NamedTuple):
 
 
 class Captioner(ModelBase):
-    """Describes pictures by a convolutional encoder and a recurrent decoder that attends to its grid (Xu 2015).
+    """Describes pictures by a convolutional encoder, to whose grid a recurrent decoder attends (Xu 2015).
 
     A caption depends on its own picture alone. Raises CheckpointError for a path without a checkpoint of such a model.
     """
 
     _text: TranslationText
-    _pictures: PictureSpec
+    _picture_spec: PictureSpec
     _spec: ResidualSpec
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         spec, text, pictures = checkpoint.spec.encoder, checkpoint.input, checkpoint.pictures
         if not isinstance(spec, ResidualSpec) or not isinstance(text, TranslationText) or pictures is None:
             raise CheckpointError(f"expected a checkpoint that describes pictures, got one of {checkpoint.spec.kind!r}")
-        self._spec, self._text, self._pictures = spec, text, pictures
+        self._spec, self._text, self._picture_spec = spec, text, pictures
         return checkpoint
 
     def _prepare(self) -> None:
@@ -56,21 +56,21 @@ class Captioner(ModelBase):
         self._service = DecodingService(self._loaded.model, self._end, -1, self._loaded.threads)
 
     def caption(
-        self, images: Any, *, beam_size: int = BEAMS, num_hypotheses: int = 1
+        self, images: Any, *, beam_size: int = DEFAULT_BEAMS, num_hypotheses: int = 1
     ) -> Caption | list[Caption] | list[list[Caption]]:
-        """The Caption of a picture, or a list of the Captions of several; with ``num_hypotheses`` above 1 a list of
-        Captions, the best first, in place of each.
+        """The Caption of a picture, or a list of the Captions of several pictures.
 
-        images     a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these
-        beam_size  sentences kept at each step; 1: greedy search
+        images          a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these
+        beam_size       how many sentences each step keeps; 1: greedy search
+        num_hypotheses  above 1: each picture has a list of so many Captions, the best first, in place of one
         Raises InputError for anything but a sound picture.
         """
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
         single = is_picture(images)
         pictures = [images] if single else check_several("images", images, "a picture or several")
-        loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
-        captions_B = self.of_images(loaded, options)
+        image_list = [load_image(picture, number, self._picture_spec) for number, picture in enumerate(pictures)]
+        captions_B = self.caption_images(image_list, options)
         results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in captions_B]
         return results[0] if single else results
 
@@ -78,8 +78,8 @@ class Captioner(ModelBase):
         options = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
         return resolve_options(self._text.decoding.options(), options)
 
-    def of_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
-        """The Captions of images as ``load_image`` makes them, float32 [3, Y, X]."""
+    def caption_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
+        """The Captions of each image float32 [3, Y, X], as ``load_image`` makes it."""
         jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
         hypotheses_B = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
         return [[self._caption(hypothesis) for hypothesis in best] for best in hypotheses_B]
@@ -87,25 +87,25 @@ class Captioner(ModelBase):
     @property
     def image_spec(self) -> PictureSpec:
         """How a picture becomes an image."""
-        return self._pictures
+        return self._picture_spec
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``saliency``: from images to how much log-probability, a word, this one's caption loses; float32."""
-        job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
+        """For ``saliency``: from variants of an image to the log-probability a word that its caption loses by them."""
+        job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(DEFAULT_BEAMS, 1))
         ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
         target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
 
-        def means(images: list[np.ndarray]) -> np.ndarray:
-            sources = [pixel_rows(covered_CYX, self._spec) for covered_CYX in images]
+        def mean_log_probs(images: list[np.ndarray]) -> np.ndarray:
+            sources = [pixel_rows(variant_CYX, self._spec) for variant_CYX in images]
             log_probs_B = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
             return np.array([log_probs_T.mean() for log_probs_T in log_probs_B], np.float32)
 
-        (whole,) = means([image_CYX])
-        return lambda images: np.asarray(whole - means(images))
+        (reference,) = mean_log_probs([image_CYX])
+        return lambda images: np.asarray(reference - mean_log_probs(images))
 
     def _caption(self, hypothesis: Hypothesis) -> Caption:
         words = [self._words[token] for token in hypothesis.tokens]
-        assert hypothesis.attention_TS is not None  # by return_attention
+        assert hypothesis.attention_TS is not None  # ``_options`` asks for it
         maps_WYX = np.asarray(hypothesis.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
         separator = "" if self._text.target_characters else " "
         return Caption(separator.join(words), words, hypothesis.score, maps_WYX)

@@ -1,4 +1,4 @@
-"""The base of modules of images [B, C, Y, X], and the reader of the PyTorch state dicts that they are made from."""
+"""The base of modules on images [B, C, Y, X], and the reader of the PyTorch state dicts from which they are made."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -33,13 +33,13 @@ class StateReader:
         return name in self._state
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """The tensor of this name and shape; 0: any number."""
+        """The tensor of this name and shape, in which 0 stands for any length."""
         if name not in self._state:
             raise InputError(f"state: missing {self._prefix}{name}")
         self._unread.discard(name)
         array = float32_array(self._prefix + name, self._state[name])
-        fits = array.ndim == len(shape) and all(a == b or (a and not b) for a, b in zip(array.shape, shape))
-        if not fits or not array.size:
+        has_shape = array.ndim == len(shape) and all(a == b or (a and not b) for a, b in zip(array.shape, shape))
+        if not has_shape or not array.size:
             expected = ", ".join(str(size or "any") for size in shape)
             raise InputError(f"state: expected {self._prefix}{name} of shape ({expected}), got {array.shape}")
         if self.parameters.precision == "int8" and not np.isfinite(array).all():
@@ -51,32 +51,32 @@ class StateReader:
         return self.take(f"{name}.weight", 0, 0, 0, 0).shape[axis]
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers behind ``name.`` in the tensors' names, ascending."""
+        """The numbers that follow ``name.`` in names of tensors, in ascending order."""
         starts = [key.removeprefix(f"{name}.").split(".")[0] for key in self._state if key.startswith(f"{name}.")]
         return sorted({int(start) for start in starts if start.isdecimal() and start.isascii()})
 
-    def add(self, ours: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
-        """Add the tensors of a layer of rows: with a bias, if there is one of this name, and a batch norm folded in."""
+    def add(self, layer: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
+        """Add the tensors of ``layer``: with the tensor named ``bias``, if there is one; a batch norm is folded in."""
         outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
         if norm:
             mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM_TENSORS)
             with np.errstate(all="ignore"):  # weights of any size are data
                 weight_FE, bias_F = BatchNorm(mean, variance, weight, shift).folded(weight_FE, bias_F)
-        self._tensors[f"{ours}.weight"] = weight_FE
+        self._tensors[f"{layer}.weight"] = weight_FE
         if bias_F is not None:
-            self._tensors[f"{ours}.bias"] = bias_F
+            self._tensors[f"{layer}.bias"] = bias_F
 
-    def gate(self, name: str, channels: int, factor: int = 1) -> None:
-        """Add an MLP of 1 x 1 convolutions, ``name.fc1`` and ``.fc2``, whose last bias is multiplied by ``factor``."""
-        inner = self.size(f"{name}fc1")
+    def add_gate(self, prefix: str, channels: int, bias_factor: int = 1) -> None:
+        """Add the 1 x 1 convolutions named ``prefix`` + fc1 and fc2; the bias of fc2 is multiplied by a factor."""
+        inner = self.size(f"{prefix}fc1")
         for fc, outputs, inputs in (("fc1", inner, channels), ("fc2", channels, inner)):
-            weight_FD = self.take(f"{name}{fc}.weight", outputs, inputs, 1, 1)[:, :, 0, 0]
-            self.add(f"gate.{fc}", weight_FD, f"{name}{fc}.bias")
+            weight_FD = self.take(f"{prefix}{fc}.weight", outputs, inputs, 1, 1)[:, :, 0, 0]
+            self.add(f"gate.{fc}", weight_FD, f"{prefix}{fc}.bias")
         if "gate.fc2.bias" in self._tensors:
-            self._tensors["gate.fc2.bias"] = self._tensors["gate.fc2.bias"] * factor
+            self._tensors["gate.fc2.bias"] = self._tensors["gate.fc2.bias"] * bias_factor
 
     def linear(self, name: str, inputs: int, outputs: int = 0, activation: str = "none") -> Callable[..., np.ndarray]:
-        """From ``name.weight`` [outputs, inputs] and, if there is one, ``name.bias``."""
+        """The linear layer of ``name.weight`` [outputs, inputs] and, if there is one, ``name.bias``."""
         self.add(name, self.take(f"{name}.weight", outputs, inputs), f"{name}.bias")
         return Linear(self.parameters, name, activation)
 
@@ -93,24 +93,24 @@ class StateReader:
         groups: int = 1,
         padded: bool = True,
     ) -> ImageConvolution:
-        """From ``name.weight`` [outputs, inputs / groups, k, k], perhaps ``name.bias``, and the batch norm ``norm``.
+        """The layer of ``name.weight`` [outputs, inputs / groups, k, k], perhaps ``name.bias`` and a batch norm.
 
-        padded  so that stride 1 keeps the size; k is odd then
+        padded  True: k has to be odd, and images are padded so that stride 1 keeps their size
         """
         if inputs % groups:
             raise InputError(f"groups: expected a number that divides {inputs} channels, got {groups}")
         weight_FCYX = self.take(f"{name}.weight", outputs, inputs // groups, 0, 0)
         side, width = weight_FCYX.shape[2:]
         if side != width or (padded and side % 2 == 0) or len(weight_FCYX) % groups:
-            whole = f"{groups} whole groups of square filters{' of odd sides' if padded else ''}"
-            raise InputError(f"state: expected {whole} in {self._prefix}{name}.weight, got {weight_FCYX.shape}")
+            expected = f"{groups} whole groups of square filters{' of odd sides' if padded else ''}"
+            raise InputError(f"state: expected {expected} in {self._prefix}{name}.weight, got {weight_FCYX.shape}")
         self.add(name, tap_rows(weight_FCYX), f"{name}.bias", norm)
         padding = side // 2 * dilation if padded else 0
         window = Window((side, side), (stride, stride), (padding, padding), (dilation, dilation))
         return ImageConvolution(self.parameters, name, window, activation, groups)
 
-    def check_rest(self) -> None:
-        """InputError for tensors that no layer has read."""
+    def check_all_read(self) -> None:
+        """Raise InputError for tensors that no layer has read."""
         if self._unread:
             raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._unread))}")
 
@@ -138,18 +138,18 @@ class ImageModule:
     ) -> T:
         """The module with the tensors of a PyTorch module; the class says which names they have.
 
-        state      tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+        state      tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
         prefix     of the names, such as "layer1.0.se."; all tensors with this prefix belong to the module
-        precision  of products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
-        device     where it computes: "cpu"; modules of images have no operations on a card
-        settings   of the class
+        precision  of products with weights: "float32", "bfloat16" or "int8" (each row is rounded by its own scale)
+        device     where the module computes: "cpu"; modules on images have no operations on a card
+        settings   arguments of the class
         Batch norms are as in evaluation. InputError for tensors that are missing, misshapen or unknown; CheckpointError
         for a file that is missing or unsound. No code of the file runs.
         """
         check_known("precision", precision, PRECISIONS)
         reader = StateReader(torch_state(state, prefix), prefix, device, precision)
         module = cls(reader, **settings)
-        reader.check_rest()
+        reader.check_all_read()
         return module
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -169,17 +169,17 @@ class ImageModule:
         return self.ops.as_rows(rows_ND), PixelGrid(len(x), *x.shape[2:])
 
     def _resized(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
-        """Bilinear, from edge to edge, as torch's interpolate."""
+        """The rows of ``grid`` resized to the grid ``out``: bilinear, from edge to edge, as torch's interpolate."""
         if out == grid:
             return x_ND
-        places_2 = np.moveaxis(np.mgrid[: out.height, : out.width], 0, -1).reshape(1, -1, 2) + 0.5
-        points_P2 = places_2 * np.array([grid.height / out.height, grid.width / out.width]) - 0.5
+        centres_P2 = np.moveaxis(np.mgrid[: out.height, : out.width], 0, -1).reshape(1, -1, 2) + 0.5
+        points_P2 = centres_P2 * np.array([grid.height / out.height, grid.width / out.width]) - 0.5
         points_BP2 = np.repeat(points_P2.astype(np.float32), grid.images, axis=0)
         return self.ops.sample_pixels(x_ND, grid, points_BP2, "edge")
 
 
 def check_window(window: Window, grid: PixelGrid) -> PixelGrid:
-    """The grid of the window's places; InputError where there are none."""
+    """The grid of the window's positions in the grid; InputError where the window does not fit."""
     out = window.over(grid)
     if min(out[1:]) < 1:
         raise InputError(f"x: expected larger images: {window.size} does not fit into {grid[1:]}")

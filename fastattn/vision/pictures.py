@@ -1,4 +1,4 @@
-"""From files, Pillow's images or arrays to an image as a checkpoint's model takes it."""
+"""From a picture, a file, Pillow's image or an array, to an image as a checkpoint's model takes it."""
 
 import os
 import struct
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
-# The exceptions of Pillow's readers for damaged files.
-FAULTS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
-FAULTS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
-# Not all formats that Pillow reads: for one of them it starts Ghostscript.
+# What Pillow's readers raise for damaged files.
+READER_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
+READER_ERRORS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
+# Pillow reads more formats; for one of those it starts Ghostscript.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
 def is_picture(value: Any) -> bool:
-    """Whether this is one picture, not several."""
+    """Whether the value is a single picture, not several."""
     return isinstance(value, (str, os.PathLike, np.ndarray)) or hasattr(value, "convert")
 
 
@@ -31,9 +31,9 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     """A picture as Pillow's image in RGB, turned as its EXIF says.
 
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
-    name     in errors
+    name     what errors call the picture
     white    whether transparent parts become white; else their colours show
-    Raises InputError for anything else, a damaged file, and more than MOST_PIXELS. Of 16 bits a pixel 8 are used.
+    Of 16 bits a pixel 8 are used. Raises InputError for anything else, a damaged file, and more than MOST_PIXELS.
     """
     try:
         from PIL import Image, ImageOps
@@ -50,17 +50,17 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
             nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
         ):
             _check_pixels(opened.size, name)
-            turned = ImageOps.exif_transpose(opened)
-        if turned.mode.startswith("I;16"):
-            turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
-        if turned.mode in ("I", "F"):
+            image = ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I;16"):
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if image.mode in ("I", "F"):
             raise InputError(f"{name}: nobody knows the range of pixels of 32 bits: convert them to 8")
-        if white and turned.has_transparency_data:
-            turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned.convert("RGBA"))
-        return turned.convert("RGB")
+        if white and image.has_transparency_data:
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+        return image.convert("RGB")
     except InputError:
         raise
-    except FAULTS + (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except READER_ERRORS + (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
@@ -69,46 +69,49 @@ def _check_pixels(size: tuple[int, int], name: str) -> None:
         raise InputError(f"{name}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
 
 
-def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
+def prepare_image(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
     """The image float32 [3, Y, X] of an RGB picture, as transformers' image processors make it."""
-    size = _resized(picture.size, spec)
+    size = _resized_size(picture.size, spec)
     if spec.size[1]:
         _check_pixels(size, f"{name}, resized")
         picture = picture.resize(size, spec.resample)
     values_YXC = np.asarray(picture)
     for axis, side in enumerate(spec.crop):
         if side:
-            values_YXC = _middle(values_YXC, axis, side, spec.rounds)
+            values_YXC = _cropped(values_YXC, axis, side, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
 
 
-def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
+def _resized_size(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
     """The (width, height) to which a picture of that size is resized before it is cropped."""
     height, width = spec.size
-    if width and not height:
-        long = int(width * max(size) / min(size))
-        height, width = (width, long) if size[1] < size[0] else (long, width)
+    if width and not height:  # width is then the length of the shorter side
+        longer = int(width * max(size) / min(size))
+        height, width = (width, longer) if size[1] < size[0] else (longer, width)
     return (width, height) if width else size
 
 
-def _first(spare: int, rounds: bool) -> int:
-    """Where a crop from the middle begins that leaves out ``spare`` pixels; -n: n zeros come before the picture."""
+def _crop_start(spare: int, rounds: bool) -> int:
+    """The first pixel of a middle crop that leaves out ``spare`` pixels; -n: n zeros come before the picture."""
     return round(spare / 2) if rounds and spare >= 0 else spare // 2
 
 
-def seen_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
-    """The area of a picture that a model sees: shares of the width, then of the height; zeros lie beyond 0 and 1."""
-    sides = zip(_resized(size, spec), spec.crop[::-1])
-    firsts = [(_first(side - crop, spec.rounds), crop, side) if crop else (0, side, side) for side, crop in sides]
-    return [(first / side, (first + crop) / side) for first, crop, side in firsts]
+def visible_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
+    """The area of a picture that a model sees: (first, end) as shares of the width, then of the height.
+
+    Where zeros are put around the picture, first is below 0 and end above 1.
+    """
+    sides = zip(_resized_size(size, spec), spec.crop[::-1])
+    crops = [(_crop_start(side - crop, spec.rounds), crop, side) if crop else (0, side, side) for side, crop in sides]
+    return [(first / side, (first + crop) / side) for first, crop, side in crops]
 
 
-def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
-    """The middle of an axis; a shorter axis gets zeros around it, an odd one before it."""
+def _cropped(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
+    """The middle ``size`` of an axis; a shorter axis gets zeros around it, of an odd number one more before it."""
     spare = values.shape[axis] - size
-    first = _first(spare, rounds)
+    first = _crop_start(spare, rounds)
     if spare >= 0:
         return values.take(range(first, first + size), axis)
     widths = [(0, 0)] * values.ndim
@@ -117,22 +120,22 @@ def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarra
 
 
 def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
-    """An encoder's input, float32: patches [1 + P, C height width], the first row zeros; or as many rows as the last
-    grid has places, which hold the image's pixels in order, then zeros."""
+    """An encoder's input, float32: a row of zeros, then the patches, [1 + P, C height width]; or, for a ResidualSpec,
+    as many rows as the last grid has pixels, which hold the numbers of the image in order, then zeros."""
     if isinstance(spec, ResidualSpec):
         rows_PE = np.zeros((spec.grid[0] * spec.grid[1], spec.row_values), np.float32)
         rows_PE.reshape(-1)[: image_CYX.size] = image_CYX.transpose(1, 2, 0).reshape(-1)
         return rows_PE
     (C, Y, X), (height, width) = spec.image, spec.patch
-    inside = image_CYX[:, : Y - Y % height, : X - X % width]
-    cut = inside.reshape(C, Y // height, height, X // width, width).transpose(1, 3, 0, 2, 4)
+    whole_patches = image_CYX[:, : Y - Y % height, : X - X % width]
+    patches = whole_patches.reshape(C, Y // height, height, X // width, width).transpose(1, 3, 0, 2, 4)
     rows_PE = np.zeros((1 + spec.patches, spec.patch_values), np.float32)
-    rows_PE[1:] = cut.reshape(spec.patches, spec.patch_values)
+    rows_PE[1:] = patches.reshape(spec.patches, spec.patch_values)
     return rows_PE
 
 
 def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
-    """The image float32 [3, Y, X] of a picture; InputErrors of ``open_picture`` name its number."""
+    """The image float32 [3, Y, X] of a picture; errors call the picture by its number, and its path if it has one."""
     has_path = isinstance(picture, (str, os.PathLike))
     name = f"picture {number}{f', {os.fspath(picture)!r}' if has_path else ''}"
-    return prepare(open_picture(picture, name, spec.white), spec, name)
+    return prepare_image(open_picture(picture, name, spec.white), spec, name)

@@ -56,7 +56,7 @@ def imported(*arguments: str) -> set[str]:
 def test_a_warm_start_imports_no_more_than_it_uses(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, used: str, unused: str
 ) -> None:
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED_NS", -1_000_000_000)
     text, name = "▁w3 ▁w4", model if command == "translate" else str(write_classifier(tmp_path / "model"))
     for _ in range(2):
         if command == "translate":

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from fastattn import CrossEncoder, Encoder, MaskedLanguageModel, TextClassifier
-from fastattn.encoders.cross_encoder import PROMPT, prompts_of
+from fastattn.encoders.cross_encoder import PROMPT, encode_in_prompt
 from fastattn.encoders.text_classifier import activated
 from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
 from fastattn.errors import CheckpointError, InputError
@@ -265,8 +265,8 @@ def test_scores_are_those_of_the_card(golden, qwen):
     assert [encoder.predict(pair) for pair in ASKED] == scores.tolist()
     ranked = encoder.rank(ASKED[0][0], [document for _, document in ASKED])
     assert [entry["score"] for entry in ranked] == sorted((entry["score"] for entry in ranked), reverse=True)
-    prompted = encoder._prompted(ASKED, encoder.prompts["query"])
-    read_ids = prompts_of(prompted, PROMPT, encoder._tokenizer, 1)
+    prompted = encoder._with_prompt(ASKED, encoder.prompts["query"])
+    read_ids = encode_in_prompt(prompted, PROMPT, encoder._tokenizer, 1)
     assert [min(count, 400) for count in encoder.count_pair_tokens(ASKED)] == [len(ids) for ids in read_ids]
     again = CrossEncoder(qwen)  # perhaps as it was kept
     assert again.predict(ASKED).tolist() == scores.tolist()

@@ -477,16 +477,16 @@ class Pool:
     least = 1
 
     def __init__(self, encoder):
-        self.scheduler, self._vectors, self.options, self.sent = encoder._scheduler, encoder._vectors, [], []
+        self.scheduler, self._text_vectors, self.options, self.sent = encoder._scheduler, encoder._text_vectors, [], []
 
     def plan(self, texts, options, progress=None):
         self._note(texts, options)
-        return (yield from self._vectors.plan(texts, options, progress))
+        return (yield from self._text_vectors.plan(texts, options, progress))
 
     def stream(self, texts, options):
         listed = [text for _, text in texts]
         self._note(listed, options)
-        return iter(self.scheduler.run(lambda: self._vectors.plan(listed, options)))
+        return iter(self.scheduler.run(lambda: self._text_vectors.plan(listed, options)))
 
     def _note(self, texts, options):
         self.options.append(options)

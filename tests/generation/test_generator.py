@@ -484,7 +484,7 @@ def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
 
 def test_what_is_kept_is_bounded_by_age(monkeypatch):
     row = 2 * 2 * 2 * 6 * 4  # bytes: two layers' keys and values, of two heads
-    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 100 * row)
+    monkeypatch.setattr(key_value_cache, "BEGINNING_BYTES", 100 * row)
     generator = make()
     for n in range(12):
         generator.generate(f"{n} {'word ' * 5}", max_new_tokens=3)
@@ -538,7 +538,7 @@ def test_cancelled_prompts_leave_no_rows(monkeypatch):
     assert expected == make(end_ids=()).generate(["the", [5] * 50], max_new_tokens=5)
     cache = cache_of(generator)
     assert cache.target.rows - cache.target.free == cache.kept_rows
-    assert not cache._held
+    assert not cache._shared_lengths
 
 
 def test_a_pool_of_kept_rows_stays_where_it_is(monkeypatch):

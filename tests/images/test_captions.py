@@ -66,7 +66,7 @@ def test_a_caption_of_characters_or_with_another_start(captioner, folder, tmp_pa
 
 
 def test_a_later_process_finds_how_pictures_are_read(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)  # files are kept however new they are
+    monkeypatch.setattr(model_cache, "SETTLED_NS", -1_000_000_000)  # files are kept however new they are
     empty_cache(tmp_path / "cache", monkeypatch)
     captions = [Captioner(folder).caption(caption_pictures()[0]).text for _ in range(3)]
     assert len({*captions}) == 1

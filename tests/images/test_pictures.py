@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
 from fastattn.spec.images import ResidualSpec
-from fastattn.vision.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
+from fastattn.vision.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare_image
 from fastattn.weights import read
 from fastattn.weights.native.convert import write
 from tests.images.cases import (
@@ -52,7 +52,7 @@ def cosines(a_BE, b_BE):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_pictures_and_vectors_are_those_of_transformers(case, tmp_path):
     checkpoint = read(write_golden_images(case, tmp_path))
-    images_BCYX = [prepare(open_picture(one, ""), checkpoint.pictures, "") for one in pictures()]
+    images_BCYX = [prepare_image(open_picture(one, ""), checkpoint.pictures, "") for one in pictures()]
     given = np.stack(images_BCYX).reshape(-1)[::7]
     np.testing.assert_allclose(given, read_golden(case.name, "images"), atol=1e-6)
     encoder = Encoder(tmp_path)
@@ -72,7 +72,7 @@ def test_pictures_and_vectors_are_those_of_transformers(case, tmp_path):
 def test_hidden_states_are_those_of_transformers(case, ops, tmp_path):
     checkpoint = read(write_golden_images(case, tmp_path))
     stack = checkpoint.spec.images or checkpoint.spec.encoder
-    rows = [pixel_rows(prepare(open_picture(one, ""), checkpoint.pictures, ""), stack) for one in pictures()]
+    rows = [pixel_rows(prepare_image(open_picture(one, ""), checkpoint.pictures, ""), stack) for one in pictures()]
     rows_ND, _ = build_model(checkpoint, ops).images.encode(rows)
     found_BPD = np.asarray(rows_ND).reshape(len(rows), -1, stack.width)[:, ::3]
     expected_BPD = read_golden(case.name, "rows")
@@ -259,7 +259,7 @@ def test_a_vector_is_the_mean_of_the_grid(tmp_path):
     encoder = Encoder(write_residual(case, read_shapes(case.name), tmp_path))
     expected_BD = read_golden(case.name, "grid").mean(axis=(2, 3))
     assert encoder.dimension == expected_BD.shape[1]
-    np.testing.assert_allclose(encoder._pictures.of_images([*image_of(case)]), expected_BD, atol=1e-5)
+    np.testing.assert_allclose(encoder._picture_vectors.encode_images([*image_of(case)]), expected_BD, atol=1e-5)
     several_BD = encoder.encode_images(pictures())
     np.testing.assert_array_equal(encoder.encode_images(pictures()[2]), several_BD[2])
 
@@ -294,7 +294,7 @@ def test_a_crop_begins_where_torchvision_has_it(tmp_path):
     spec = replace(pictures, size=(0, 0), crop=(4, 4), factor=1.0, mean=(0.0,) * 3, deviation=(1.0,) * 3)
     for side, rounds, first in ((15, True, 6), (15, False, 5), (13, True, 4)):
         ramp = np.broadcast_to(np.arange(side, dtype=np.uint8)[:, None, None], (side, side, 3))
-        image_CYX = prepare(open_picture(np.ascontiguousarray(ramp), ""), replace(spec, rounds=rounds), "")
+        image_CYX = prepare_image(open_picture(np.ascontiguousarray(ramp), ""), replace(spec, rounds=rounds), "")
         assert image_CYX[0, 0, 0] == first
 
 

@@ -10,7 +10,7 @@ from tests.loading.caches import empty_cache
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty one, where files are kept however new they are."""
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED_NS", -1_000_000_000)
     return empty_cache(tmp_path / "cache", monkeypatch)
 
 

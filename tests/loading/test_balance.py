@@ -9,7 +9,7 @@ import pytest
 
 from fastattn import Encoder
 from fastattn.errors import CheckpointError
-from fastattn.loading.balance import LEAST, LENGTH, MOST, input_factors
+from fastattn.loading.balance import LEAST_FACTOR, LENGTH, MOST_FACTOR, input_factors
 from fastattn.loading.model_cache import PackedWeights
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -150,7 +150,7 @@ def test_factors_are_of_the_encoders_products_behind_a_norm():
     assert list(found) == [f"encoder.layers.{i}.{kind}.weight" for i in range(2) for kind in kinds]
     for factors in found.values():
         assert factors.shape == (20,) and factors.dtype == np.float32
-        assert LEAST <= factors.min() and factors.max() <= MOST
+        assert LEAST_FACTOR <= factors.min() and factors.max() <= MOST_FACTOR
         assert sorted(np.argsort(factors)[:3]) == [1, 7, 18]  # the large columns are made smaller
     with operations.use_threads(1):
         again = input_factors(uneven(case), operations)
@@ -171,7 +171,7 @@ def test_columns_of_nothing_have_factors_too():
     for part in ("weight", "bias"):
         checkpoint.tensors[f"{layer}.self_attention.norm.{part}"][4] = 0
     found = input_factors(checkpoint, operations)[f"{layer}.feed_forward.inner.weight"]
-    assert (found[3], found[4]) == (np.float32(LEAST), np.float32(MOST))
+    assert (found[3], found[4]) == (np.float32(LEAST_FACTOR), np.float32(MOST_FACTOR))
 
 
 def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):

@@ -160,14 +160,14 @@ def test_a_folder_that_changes_while_it_is_read_is_not_kept(folder, cache, monke
 @pytest.mark.parametrize("settled, spare, count", [(AN_HOUR, 0, 3), (-1_000_000_000, -1, 3), (-1_000_000_000, 0, 2)])
 def test_what_may_change_unseen_is_not_kept(folder, reads, monkeypatch, settled, spare, count):
     """A file may be written twice within a tick of its file system's clock; a folder may have much else."""
-    monkeypatch.setattr(model_cache, "SETTLED", settled)
+    monkeypatch.setattr(model_cache, "SETTLED_NS", settled)
     monkeypatch.setattr(model_cache, "MOST_FILES", len(list(folder.iterdir())) + spare)
     assert reads_of_three(folder, reads) == [1, 2, count]
 
 
 def test_a_file_that_was_given_an_old_time_is_as_new_as_it_is(folder, reads, monkeypatch):
     """By the time of the last change of its status, which nobody sets."""
-    monkeypatch.setattr(model_cache, "SETTLED", AN_HOUR)
+    monkeypatch.setattr(model_cache, "SETTLED_NS", AN_HOUR)
     monkeypatch.setattr(model_cache, "_readers", list)
     for file in folder.iterdir():
         os.utime(file, (0, 0))

@@ -239,7 +239,7 @@ def test_a_large_layer_is_in_the_file_before_the_next_is_made(source):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX renames what is mapped")
 def test_a_disk_that_is_full_after_a_layer_costs_only_time(source, monkeypatch):
-    monkeypatch.setattr(cache_file, "WINDOW", 0)  # each array is mapped by itself
+    monkeypatch.setattr(cache_file, "WINDOW_BYTES", 0)  # each array is mapped by itself
     packed = PackedWeights([source], "int8")
     first = packed.linear("0", LARGE, large(0))
     with monkeypatch.context() as patch:
@@ -284,7 +284,7 @@ def test_arrays_of_one_file_share_its_mappings(tmp_path):
     """Each mapping holds a file descriptor."""
     arrays, path = cache_file.CachedArrays(), tmp_path / "some.packed"
     made = [np.full((n, 7), n, np.int32) for n in range(1, 40)]
-    kept = [arrays.keep(array.shape, array.dtype, [array], path) for array in made]
+    kept = [arrays.map_parts(array.shape, array.dtype, [array], path) for array in made]
     assert len({id(mapping_of(array)) for array in kept}) == 1
     contents = arrays.pickled(kept)
     arrays.write(path, "here", contents)

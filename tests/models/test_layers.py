@@ -11,7 +11,7 @@ import pytest
 from fastattn.arguments.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention import (
-    LEAST,
+    LEAST_LENGTH,
     Bias,
     SelfAttention,
     alibi_slopes,
@@ -276,7 +276,7 @@ def test_more_packed_distances_change_no_bit(buckets: int) -> None:
     sizes = {"width": 12, "key_heads": 2, "head_width": 6, "inner_width": 8, "vocabulary": 50}
     spec = _spec(**sizes, positions="disentangled", relative_buckets=buckets, relative_max_distance=300)
     model = build_model(make_checkpoint(EncoderCase("", spec)), operations)
-    ids_B = [np.arange(n, dtype=np.int32) % 50 for n in (9, LEAST + 1, 2 * LEAST + 40, 700)]
+    ids_B = [np.arange(n, dtype=np.int32) % 50 for n in (9, LEAST_LENGTH + 1, 2 * LEAST_LENGTH + 40, 700)]
     alone = [model.encode([ids])[0] for ids in ids_B]
     assert all(len(rows_TD) == len(ids) for rows_TD, ids in zip(alone, ids_B))
     together_ND, _ = model.encode(ids_B)

@@ -134,10 +134,11 @@ def test_states_and_first_rows_have_the_bits_of_a_whole_pass(spec: arch.StackSpe
 
 def test_what_comes_behind_the_seen_ids_changes_nothing_before(ops: ModuleType) -> None:
     """All attend to the first ids alone, so these have the rows of a sentence that ends there."""
-    model, ids_B, seen_B = build_model(_checkpoint(VARIETIES["rotary-True"]), ops), _sentences([9, 4, 17]), [5, 4, 11]
-    rows_ND, starts_B1 = model.encode(ids_B, seen_B=seen_B)
-    expected_ND, _ = model.encode([ids[:n] for ids, n in zip(ids_B, seen_B)])
-    found = [rows_ND[start : start + n] for start, n in zip(starts_B1, seen_B)]
+    model, ids_B = build_model(_checkpoint(VARIETIES["rotary-True"]), ops), _sentences([9, 4, 17])
+    visible_B = [5, 4, 11]
+    rows_ND, starts_B1 = model.encode(ids_B, visible_B=visible_B)
+    expected_ND, _ = model.encode([ids[:n] for ids, n in zip(ids_B, visible_B)])
+    found = [rows_ND[start : start + n] for start, n in zip(starts_B1, visible_B)]
     np.testing.assert_allclose(np.concatenate(found), expected_ND, atol=1e-5)
 
 

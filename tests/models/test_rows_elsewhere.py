@@ -5,7 +5,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.errors import InputError
-from fastattn.models.encoder import CHUNK
+from fastattn.models.encoder import CHUNK_ROWS
 from fastattn.ops import cpu as operations
 from fastattn.spec.text_spec import POOLINGS
 from tests.encoders.test_encoder import WIDTH
@@ -91,5 +91,5 @@ def test_encoding_computes_on_rows_by_operations_alone(skip):
     text = {"pooling": POOLINGS, "dense": dense, "include_prompt": not skip}
     one, other = (build(ops, 1, "int8", **text) for ops in (operations, Elsewhere()))
     texts = ["the cat sat", "", "a dog ran on and on"] * 40  # more than go through the layers together
-    assert sum(len(text.split()) + 2 for text in texts) > CHUNK
+    assert sum(len(text.split()) + 2 for text in texts) > CHUNK_ROWS
     np.testing.assert_array_equal(*(encoder.encode(texts, prompt_name="query") for encoder in (one, other)))

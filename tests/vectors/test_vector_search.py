@@ -13,7 +13,7 @@ import fastattn
 from fastattn import SearchResult, quantize_vectors, semantic_search
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from fastattn.vectors.quantized import BLOCK, OUTPUT_DTYPES
+from fastattn.vectors.quantized import BLOCK_NUMBERS, OUTPUT_DTYPES
 from fastattn.vectors.search import PAIRWISE_SIMILARITIES, SIMILARITIES, similarity, similarity_pairwise, unit_length
 from tests.messages import refused
 
@@ -242,11 +242,11 @@ def test_bits_by_hand():
     np.testing.assert_array_equal(signed, [[0b10010001 - 128, 0], [0b01111111 - 128, -128]])
 
 
-@pytest.mark.parametrize("width, kind", [(1, "f4"), (7, "f8"), (8, "f2"), (384, "f4"), (BLOCK + 1, "f4")])
+@pytest.mark.parametrize("width, kind", [(1, "f4"), (7, "f8"), (8, "f2"), (384, "f4"), (BLOCK_NUMBERS + 1, "f4")])
 @pytest.mark.parametrize("output_dtype", OUTPUT_DTYPES[1:])
 def test_blocks_and_widths(output_dtype, width, kind):
     """Fewer rows than a block, as many, and one more; a view that is not contiguous."""
-    rng, together = np.random.default_rng(0), max(1, BLOCK // width)
+    rng, together = np.random.default_rng(0), max(1, BLOCK_NUMBERS // width)
     for rows in {1, 2, together, together + 1} if width > 7 else {2, 3}:
         vectors = rng.standard_normal((rows, 2 * width), np.float32).astype(kind)[:, ::2]
         sample = rng.standard_normal((20, width), np.float32).astype(kind)

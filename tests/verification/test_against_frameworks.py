@@ -58,7 +58,7 @@ def test_positions_that_padding_in_a_text_does_not_move(tmp_path: Path, monkeypa
     tokenizer.add_special_tokens(["<pad>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert verified(tmp_path)["vector"]["relative"] < 1e-5
-    monkeypatch.setattr(blocks, "counted_rows", lambda ids_N, positions_N, padding: positions_N + 1)
+    monkeypatch.setattr(blocks, "rows_without_padding", lambda ids_N, positions_N, padding: positions_N + 1)
     result = run("verify", tmp_path, "--json")
     assert next(line["name"] for line in json.loads(result.stdout)["comparisons"] if not line["within"]) == "embedding"
 

@@ -23,7 +23,7 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
-from fastattn.verification.frameworks import blaming, framework
+from fastattn.verification.frameworks import framework_errors, import_packages
 from fastattn.verification.sides import CTranslate2Translator, FastattnTranslator, _compare_translations
 from fastattn.weights import ctranslate2, read
 from tests.cli.commands import fail, run, succeed
@@ -213,8 +213,8 @@ def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for folder in (bert, marian, tmp_path / "sentences", ours, tmp_path / "own"):
         check(fail(2, "verify", folder))
     with refused(InputError, "pip install torch"):
-        framework("json", "torch")
-    assert framework("json") == [sys.modules["json"]]
+        import_packages("json", "torch")
+    assert import_packages("json") == [sys.modules["json"]]
 
 
 def test_what_ctranslate2_has_no_side_for(tmp_path: Path) -> None:
@@ -229,10 +229,10 @@ def test_what_ctranslate2_has_no_side_for(tmp_path: Path) -> None:
 
 
 def test_a_framework_that_fails_is_one_line() -> None:
-    with refused(CheckpointError, "it cannot"), blaming("it cannot"):
+    with refused(CheckpointError, "it cannot"), framework_errors("it cannot"):
         raise KeyError("a b")
     for error in (InputError("mine"), MemoryError()):
-        with pytest.raises(type(error)) as caught, blaming("it cannot"):
+        with pytest.raises(type(error)) as caught, framework_errors("it cannot"):
             raise error
         assert caught.value is error
 

@@ -141,7 +141,7 @@ def test_a_table_of_float16_is_mapped_as_float32(tmp_path: Path, monkeypatch: py
     halves = {name: array.astype(np.float16) for name, array in make_marian(CASES["shared"]).items()}
     (folder / "model.safetensors").write_bytes(safetensors_bytes(halves))
     expected = Translator.from_checkpoint(read(folder), "int8").translate(["The bridge crosses the river."])
-    monkeypatch.setattr("fastattn.loading.cache_file.LARGE", 1)
+    monkeypatch.setattr("fastattn.loading.cache_file.LARGE_BYTES", 1)
     empty_cache(tmp_path / "cache", monkeypatch)
     for _ in range(3):
         translator = Translator(folder, "int8")

@@ -66,7 +66,7 @@ def test_a_converted_folder_has_the_bits_of_what_is_rounded_when_loaded(tmp_path
     translator = Translator(folder)
     assert translator.precision == "int4" and scores(translator) == expected
     made = []
-    monkeypatch.setattr(PackedWeights, "save", lambda self: made.extend(self._new))
+    monkeypatch.setattr(PackedWeights, "save", lambda self: made.extend(self._new_layers))
     assert scores(Translator(folder)) == expected and made == []  # mapped
     files = [path.name for path in (tmp_path / "cache" / "packed").glob("*.packed")]
     assert len(files) == 1 and "-int4-" in files[0]
