@@ -288,7 +288,7 @@ class SelfAttention(Sublayer):
         if self.own_bias is not None:
             bias = self.own_bias(seen.index_RS.shape[1])
         if self.window is not None:
-            seen = seen._replace(most=self.window[0] + 1)
+            seen = seen._replace(window=self.window[0] + 1)
         return self.ops.attention_step(
             qkv_NE, keys_values_ME, keys_values_ME, seen, self.cached_heads, position_bias=bias
         )
