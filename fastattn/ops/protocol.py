@@ -117,7 +117,7 @@ class Ops(ImageOps, Protocol):
         """The number of threads that the operations use."""
 
     def thread_limit(self) -> int:
-        """The most threads that ``use_threads`` takes."""
+        """The greatest number of threads that ``use_threads`` takes."""
 
     def free_memory(self) -> int | None:
         """The free bytes of a card, by which batches are sized; None where rows lie in the host's memory."""
@@ -128,7 +128,7 @@ class Ops(ImageOps, Protocol):
         """An array, C-contiguous, whose values are arbitrary."""
 
     def as_rows(self, x: np.ndarray) -> np.ndarray:
-        """A caller's array as rows, C-contiguous and aligned; an array that is so already is not copied."""
+        """A caller's array as rows, C-contiguous and aligned; copied only if the array is not so already."""
 
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
         """x_RD: the rows with the numbers ``rows_R``, int64, which may repeat, in their order."""
@@ -143,10 +143,10 @@ class Ops(ImageOps, Protocol):
         """x * factor."""
 
     def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-        """[N, (before + 1 + after) D]: each row side by side with its neighbours; zeros beyond its sentence."""
+        """[N, (before + 1 + after) D]: each row between its neighbours, side by side; zeros beyond its sentence."""
 
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-        """pooled_BE of a ragged batch, E = D * len(modes): the vectors of all modes side by side.
+        """pooled_BE of a ragged batch, E = D * len(modes): the vectors of all ``modes`` side by side.
 
         skip  the number of first rows of every sentence, those of a prompt, that take no part.
         """
@@ -171,8 +171,8 @@ class Ops(ImageOps, Protocol):
     def packed_layout(self, precision: str) -> str | None:
         """The name of ``pack_linear``'s layout on this machine, part of the names of cached files; None: not cached.
 
-        With a layout, PackedLinear.arrays() returns NumPy arrays by name, in the shapes of ``packed_shapes``;
-        ``packed_of`` makes the layer of them again.
+        If cached, PackedLinear.arrays() returns NumPy arrays by name, in the shapes of ``packed_shapes``, from which
+        ``packed_of`` makes the layer again.
         """
 
     def packed_shapes(self, outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
@@ -216,7 +216,7 @@ class Ops(ImageOps, Protocol):
         """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
 
     def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
-        """Divide each of a row's H heads of width K from ``column`` on by its root mean square, in place; float32."""
+        """``rms_norm`` of each of a row's H heads of width K from ``column`` on, in place; float32."""
 
     def embed(
         self,
@@ -280,7 +280,7 @@ class Ops(ImageOps, Protocol):
         Head h of query row n is query[n, query_column + h K : + K].
         bias_BHTS      added after the scale; axes of length one are broadcast; -inf hides a key
         position_bias  added too; a query's position is its index in its sentence
-        distances      disentangled attention (He 2021), see ``pack_distances``; of as many key heads as query heads
+        distances      of ``pack_distances``: disentangled attention (He 2021); query and key heads are equally many
         weights_BHTS   if not None, written: the softmax weights, 0 for a hidden key
         A query that sees no key yields zeros.
         """
@@ -290,7 +290,7 @@ class Ops(ImageOps, Protocol):
 
         key_LE    [L, H K], L odd: the product of query t with row L // 2 + s - t is added to its product with key s.
                   Farther positions share the first row or the last; None: nothing is added
-        query_LE  the same for key s: the product of key s with row L // 2 + s - t is added
+        query_LE  likewise: the product of key s with row L // 2 + s - t is added
         """
 
     def attention_step(
@@ -298,7 +298,7 @@ class Ops(ImageOps, Protocol):
         query_NE: np.ndarray,
         key_ME: np.ndarray,
         value_ME: np.ndarray,
-        seen: KeyIndex,
+        key_index: KeyIndex,
         heads: Heads,
         *,
         bias_NHS: np.ndarray | None = None,
@@ -306,7 +306,7 @@ class Ops(ImageOps, Protocol):
         weights_NHS: np.ndarray | None = None,
         vector_HK: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Attention over tables of keys and values, of which a query sees the rows that ``seen`` lists; out_NF float32.
+        """Attention over tables of keys and values, where a query sees the rows of ``key_index``; out_NF float32.
 
         A step has one query for each row of the index. A chunk of a prefill has several, with ascending stops, and each
         has the same bits as in a step.
@@ -314,8 +314,8 @@ class Ops(ImageOps, Protocol):
         position_bias  added too; a query's position is that of the last key before its stop
         weights_NHS    if not None, written: the softmax weights, 0 for a hidden key
         vector_HK      scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap
-        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Keys and
-        values are of one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` writes it.
+        A query that sees no key yields zeros. It is fastest if rows with the same keys are adjacent. Keys
+        and values have one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` writes it.
         """
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
@@ -335,11 +335,11 @@ class Ops(ImageOps, Protocol):
     def write_rows(
         self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
     ) -> None:
-        """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
+        """Copy row n of the values, from ``first_column`` on, to the start of the table's row rows_N[n].
 
         table_ME   written. float32; or uint16, the bits of the nearest bfloat16; or, on targets that convert float16,
                    int16, the bits of the nearest float16; or int8: each head of ``head_width`` values as multiples of
-                   its scale, its greatest magnitude / 127, a float32 that lies behind the head
+                   a float32 scale behind the head, which is its greatest magnitude / 127
         rows_N     int32, inside the table and all different
         """
 
@@ -424,7 +424,7 @@ class Ops(ImageOps, Protocol):
     ) -> None:
         """Choose the best next token of each running row, as ``project_top_k`` does, and add its score to ``scores_R``.
 
-        ends_E  int32: the tokens that end a row; its limit of tokens ends it too
+        ends_E  int32: the tokens that end a row; a row ends at its limit of tokens too
         """
 
     # the projection onto the vocabulary, or for each row onto a subset of it
@@ -508,7 +508,7 @@ class Ops(ImageOps, Protocol):
         vector_HK: np.ndarray | None = None,
         bias_BHTS: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
+        """The key of each query's greatest score, int64 (B, H, T), the first of equal scores; -1 where it sees none.
 
         Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
         seen_BT2  the first key that each query sees, and the stop; ``bias_BHTS`` is that of ``attention``

@@ -229,7 +229,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -240,7 +240,7 @@ def attention_step(
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column
-    index_RS, stops_N, rows_N, firsts_N, window = seen
+    index_RS, stops_N, rows_N, firsts_N, window = key_index
     longest, N = index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))

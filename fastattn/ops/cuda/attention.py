@@ -198,7 +198,7 @@ class Rows(NamedTuple):
     """The arrays that the kernel reads and writes, the tiles of queries, and sizes.
 
     tiles_X6  uint32: a tile's sentence and first query; the sentence's first row, number of queries, first key,
-               number of keys
+              number of keys
     """
 
     query: HeadLayout
@@ -696,7 +696,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -705,12 +705,14 @@ def attention_step(
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
-    pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not from the stops, which a recorded step does not know yet
+    pieces = max(
+        -(-key_index.index_RS.shape[1] // PIECE), 1
+    )  # not from the stops, which a recorded step does not know yet
     query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
     value = head_layout(value_ME, heads.value_column, V)
-    lists = card.upload(seen.index_RS), card.upload(seen.stops_N)
-    parts = card.optional(seen.rows_N, 1, np.int64), card.optional(seen.firsts_N, 1, np.int64)
-    step = StepTables(query, key, value, *lists, *parts, seen.window, K, V, H // heads.key_heads)
+    lists = card.upload(key_index.index_RS), card.upload(key_index.stops_N)
+    parts = card.optional(key_index.rows_N, 1, np.int64), card.optional(key_index.firsts_N, 1, np.int64)
+    step = StepTables(query, key, value, *lists, *parts, key_index.window, K, V, H // heads.key_heads)
     weights_NHS = no_array(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
     sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)

@@ -6,7 +6,7 @@ mma(a, b, c)        A B + C of a whole warp's small matrices by the tensor cores
 For ``mma`` every thread of a warp holds a fragment of each matrix: A is 2 GROUPS rows of 4 QUAD numbers, B as many
 numbers in each of GROUPS columns, C and D are 2 GROUPS rows of GROUPS columns, float32. A register of A or B holds two
 numbers that are neighbours along the sum, the lower one in its lower half. The thread's group is ``lane // QUAD``, its
-place there ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
+place in the group ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
 
     a[i]  row group + GROUPS (i % 2), numbers 2 place + 2 QUAD (i // 2) and the next
     b[i]  column group,               numbers 2 place + 2 QUAD i and the next

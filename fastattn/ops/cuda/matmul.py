@@ -156,7 +156,7 @@ def _cuda_core_functions(precision, few):
     (_, THREAD_ROWS, THREAD_COLUMNS), word, step = tile_shape(precision, few), _WORDS[precision], _STEPS[precision]
 
     @device
-    def place(i, j):
+    def position(i, j):
         return cuda.threadIdx.x // SIDE + i * SIDE, cuda.threadIdx.x % SIDE + j * SIDE
 
     @device
@@ -171,7 +171,7 @@ def _cuda_core_functions(precision, few):
                 for j in range(THREAD_COLUMNS):
                     sums[i, j] = step(value, column_J[j], sums[i, j])
 
-    return place, accumulate
+    return position, accumulate
 
 
 def _tensor_core_functions(few):
@@ -181,12 +181,12 @@ def _tensor_core_functions(few):
 
     @device
     def corner():
-        """The first row and column of a thread's group, and the thread's place in the group."""
+        """The first row and column of a thread's group, and the thread's position in the group."""
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
         return warp % WARP_ROWS * 2 * GROUPS, warp // WARP_ROWS * WIDE, lane // QUAD, lane % QUAD
 
     @device
-    def place(i, j):
+    def position(i, j):
         r, c, group, quad = corner()
         return r + i * GROUPS + group, c + j // 2 * GROUPS + 2 * quad + j % 2
 
@@ -202,7 +202,7 @@ def _tensor_core_functions(few):
                 d = mma(a, b, (sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]))
                 sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = d
 
-    return place, accumulate
+    return position, accumulate
 
 
 @device
@@ -230,7 +230,7 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
     """
     ROWS, THREAD_ROWS, THREAD_COLUMNS = tile_shape(precision, few)
     word, by_tensor_cores = _WORDS[precision], precision == "bfloat16"
-    place, accumulate = _tensor_core_functions(few) if by_tensor_cores else _cuda_core_functions(precision, few)
+    position, accumulate = _tensor_core_functions(few) if by_tensor_cores else _cuda_core_functions(precision, few)
     total = float32 if by_tensor_cores else word
     PITCH = SLAB + (4 if by_tensor_cores else 1)  # so that threads of a warp read from different banks
     STEP = THREADS // SLAB  # rows of a slab that are loaded at once
@@ -264,7 +264,7 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
             cuda.syncthreads()
         for i in range(THREAD_ROWS):
             for j in range(THREAD_COLUMNS):
-                tile_row, tile_column = place(i, j)
+                tile_row, tile_column = position(i, j)
                 n, c = first + tile_row, column + tile_column
                 if n < end and c < stop:
                     finish(sums[i, j], n, c, tile_row, tile_column, (rows, weights, target))

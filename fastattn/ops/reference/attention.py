@@ -149,7 +149,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -157,7 +157,7 @@ def attention_step(
     weights_NHS: np.ndarray | None = None,
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    index_RS, stops_N, rows_N, firsts_N, window = seen
+    index_RS, stops_N, rows_N, firsts_N, window = key_index
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:
