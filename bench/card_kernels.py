@@ -19,7 +19,7 @@ import numpy as np
 from numba import cuda, typeof
 
 from bench.operations import OPERATIONS
-from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.arguments.steps import NO_EDITS, StepRows, SubsetRows
 from fastattn.ops.cuda.launching import layout_of
 from fastattn.ops.protocol import ImageOps
@@ -122,10 +122,10 @@ def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
             yield partial(ops.nearest_rows, rows, rows, 2, **form)
     mask_mod, score_mod = ops.compile_function(_above, "mask_mod"), ops.compile_function(_halved, "score_mod")
     yield partial(ops.block_states, mask_mod, (1, 2, 3, 3), (2, 2))
-    functions = Visible(function=mask_mod), ScoreTerms(function=score_mod)
+    functions = KeyMask(function=mask_mod), ScoreTerms(function=score_mod)
     for dtype in (np.float32, np.float16, np.uint16):
         arrays = StridedArrays(*[x_BTHK.astype(dtype) for _ in range(4)], (1, 2, 3, 3), (starts, starts))
-        for terms in ((Visible(), ScoreTerms()), functions, (Visible(), ScoreTerms(vector_HK=vector_HK))):
+        for terms in ((KeyMask(), ScoreTerms()), functions, (KeyMask(), ScoreTerms(vector_HK=vector_HK))):
             yield partial(ops.strided_attention, arrays, Heads(2, 2, 4), *terms, SoftmaxOutputs())
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the attention operations: heads, biases, which keys queries see, arrays of callers."""
+"""Arguments of the attention operations: heads, biases, keys that queries see, callers' arrays."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ class Heads(NamedTuple):
     """The heads of queries, keys and values in rows that may have other columns too.
 
     query_heads    head h attends to the keys and values of head h // (query_heads // key_heads) (Ainslie 2023)
-    width          of a query's and a key's head; ``value_width`` of a value's, 0: the same
+    width          of a head of a query and of a key; ``value_width``: of a value, 0: ``width``
     query_column   the column of the first head in a query's row; likewise ``key_column`` and ``value_column``
     scale          multiplies the scores; None: 1 / sqrt(width)
     softcap        a scaled score s becomes softcap * tanh(s / softcap); 0: no cap. The cap comes before bias and mask,
@@ -33,9 +33,9 @@ class Heads(NamedTuple):
 
 
 class PositionBias(NamedTuple):
-    """Bias of a query at position p and a key at position s, by head: one of two arrays in the scores' dtype, or none.
+    """Bias of a query at position p and a key at position s, by head: none or one of two arrays in the scores' dtype.
 
-    slopes_H    adds slope (s - p), or slope s where it counts ``from_start`` (ALiBi, Press 2022)
+    slopes_H    adds slope (s - p), or with ``from_start`` slope s (ALiBi, Press 2022)
     table_HL    adds table[s - p + L // 2]; L is odd, and no distance is beyond L // 2 (T5, Raffel 2020)
     """
 
@@ -48,7 +48,7 @@ class RaggedBatch(NamedTuple):
     """Sentences one after another; a query sees keys of its own sentence only.
 
     query_starts_B1  int64: sentence b has query rows query_starts[b] .. query_starts[b + 1]; likewise ``key_starts_B1``
-    seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, see seen_around; None: all
+    seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (``seen_around``); None: all
     sinks            a row that sees any key also sees the first ``sinks`` keys of its sentence (Xiao 2023)
     """
 
@@ -62,18 +62,18 @@ class KeyIndex(NamedTuple):
     """Lists of row numbers in tables of keys and values: query n sees index[rows[n], s] for firsts[n] <= s < stops[n].
 
     index_RS   int32; beams share and reorder their history by changing this index, so keys are never copied
-    stops_N    int64, like rows_N (None: n) and firsts_N (None: 0)
-    most       a query sees only the last so many of these keys; 0: all
+    stops_N    int64; so are rows_N (None: row n) and firsts_N (None: 0)
+    window     a query sees only the last ``window`` of these keys; 0: all
     """
 
     index_RS: np.ndarray
     stops_N: np.ndarray
     rows_N: np.ndarray | None = None
     firsts_N: np.ndarray | None = None
-    most: int = 0
+    window: int = 0
 
 
-NONE, SOME, ALL = 0, 1, 2  # how many keys of a block or tile its queries see; SOME also where that is unknown
+NONE, SOME, ALL = 0, 1, 2  # how many keys of a block its queries see; SOME if unknown
 
 
 class StridedArrays(NamedTuple):
@@ -81,8 +81,8 @@ class StridedArrays(NamedTuple):
 
     Queries, keys and values are of one type: float32, float16 or uint16, the bits of bfloat16; results are of that type
     or float32. Query heads are a multiple of the key heads.
-    shape   sentences, query heads, the most queries and the most keys of a sentence
-    starts  int64 [B + 1]: where the sentences' queries begin among all, and their keys
+    shape   sentences, query heads, queries of the longest sentence, keys of the longest
+    starts  two int64 [B + 1]: where each sentence's queries begin among all queries, and its keys among all keys
     ragged  the arrays have one "sentence", in which the sentences lie one after another at ``starts``
     """
 
@@ -95,7 +95,7 @@ class StridedArrays(NamedTuple):
     ragged: bool = False
 
     def sentences(self) -> Iterator[tuple[slice, tuple[np.ndarray, ...]]]:
-        """For each sentence its rows among all, and its queries, keys, values and results [positions, heads, width]."""
+        """By sentence: its rows of all queries; its queries, keys, values and results [positions, heads, width]."""
         for b, (first, stop) in enumerate(zip(self.starts[0][:-1], self.starts[0][1:])):
             rows, keys = slice(int(first), int(stop)), slice(int(self.starts[1][b]), int(self.starts[1][b + 1]))
             if self.ragged:
@@ -105,13 +105,13 @@ class StridedArrays(NamedTuple):
                 yield rows, tuple(array[b] for array in self[:4])
 
 
-class Visible(NamedTuple):
-    """Which keys the queries see: a query sees a key that none of these fields hides.
+class KeyMask(NamedTuple):
+    """Keys that queries see: a query sees a key that no field hides.
 
-    seen_N2      int64: the first key that each query sees and its stop; None: all. A query that sees any key also sees
+    seen_N2      int64: each query's first key and the stop of its keys; None: all. A query that sees any key also sees
                  the first ``sinks`` keys
     mask_BHTS    bool; axes of length one are broadcast
-    states_BHTS  uint8 for each block of ``block`` (queries, keys): NONE, SOME or ALL of its keys are seen; the first
+    states_BHTS  uint8, for each block of ``block`` (queries, keys) how many keys are seen: NONE, SOME or ALL; the first
                  two axes are broadcast
     function     a mask_mod, compiled
     """
@@ -140,10 +140,10 @@ class ScoreTerms(NamedTuple):
 
 
 class SoftmaxOutputs(NamedTuple):
-    """Arrays that are written in addition to the result; None: not wanted.
+    """Arrays that are written in addition to the result; None: not written.
 
     weights_BHTS  float32 zeros: the softmax weights
-    logs          float32 [B, H, T], or [N, H] of ragged arrays: the logs of the softmaxes' sums
+    logs          float32 [B, H, T], or [N, H] of ragged arrays: the logarithm of each softmax's sum
     """
 
     weights_BHTS: np.ndarray | None = None
@@ -151,7 +151,7 @@ class SoftmaxOutputs(NamedTuple):
 
 
 def mask_states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
-    """The states, uint8, of a boolean array's blocks of (queries, keys), its last two axes."""
+    """uint8: NONE, SOME or ALL for each block of a boolean array, whose last two axes are cut by ``block``."""
     any_seen = all_seen = mask
     for axis, size in zip((-2, -1), block):
         firsts = np.arange(0, mask.shape[axis], size)

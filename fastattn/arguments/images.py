@@ -1,7 +1,4 @@
-"""How the pixels of a batch of images lie in rows, and the windows that move over them.
-
-Channels are last: a pixel is a row.
-"""
+"""Images whose pixels are rows, with the channels last, and windows that move over images."""
 
 from typing import NamedTuple
 
@@ -20,10 +17,10 @@ class PixelGrid(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A window that moves over an image; each field (y, x), in pixels.
+    """A window that moves over an image; each field is (y, x), in pixels.
 
-    padding   pixels of zeros, or for a maximum of nothing, on both sides
-    dilation  from one tap of the window to the next
+    padding   pixels on both sides: zeros for a sum, -inf for a maximum
+    dilation  the distance from one tap of the window to the next
     """
 
     size: tuple[int, int]
@@ -32,7 +29,7 @@ class Window(NamedTuple):
     dilation: tuple[int, int] = (1, 1)
 
     def over(self, grid: PixelGrid) -> PixelGrid:
-        """The grid of the window's places; a side is 0 where the window is larger than the padded image."""
+        """The grid of the window's positions; a side is 0 where the window is larger than the padded image."""
         height, width = (
             max(0, (length + 2 * self.padding[i] - self.dilation[i] * (self.size[i] - 1) - 1) // self.stride[i] + 1)
             for i, length in enumerate(grid[1:])

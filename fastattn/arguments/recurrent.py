@@ -1,4 +1,4 @@
-"""Arguments of the operations of recurrent layers: states in tables, columns that become one row."""
+"""Arguments of the operations of recurrent layers: states in tables, columns that are joined to rows."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 class States(NamedTuple):
-    """The states that sentences begin with, and where their last states go, in tables of rows.
+    """Tables of states: the rows with which sentences begin, and the rows where their last states go.
 
     before_MW, previous_B  sentence b begins with row ``previous_B[b]``, int32; -1: with zeros
     after_MW, rows_B       its last state goes to row ``rows_B[b]``, int32, all different
-    hidden, cell           the columns where h and, for an LSTM, c begin in both tables; a second direction's follow
-    Both tables may be the same one: no sentence begins with a row that is written.
+    hidden, cell           the first column of h and, for an LSTM, of c in both tables; a second direction's follow
+    Both may be one table: no sentence begins with a row that is written.
     """
 
     before_MW: np.ndarray
@@ -25,7 +25,7 @@ class States(NamedTuple):
 class Columns(NamedTuple):
     """``width`` columns of rows or of a table, from ``first`` on.
 
-    rows_N  int32, the number of each row in the table, -1: zeros; None: all rows in order
+    rows_N  int32, the rows to read, where -1 stands for zeros; None: all rows in order
     """
 
     rows_MW: np.ndarray

@@ -7,13 +7,13 @@ import numpy as np
 
 
 class Edits(NamedTuple):
-    """Changes to logits, by lists of ids, a list a row, padded with -1; None where there is nothing to edit.
+    """Changes to logits, for each row by lists of ids, padded with -1; None: no ids. They apply in this order:
 
-    cap            first of all a logit z becomes cap * tanh(z / cap); 0: no cap
-    penalized_RJ   then the logits of these int32 ids, each once a row, are divided by ``penalty`` where they are
+    cap            a logit z becomes cap * tanh(z / cap); 0: no cap
+    penalized_RJ   the logits of these int32 ids, each once a row, are divided by ``penalty`` where they are
                    positive and multiplied by it where negative (Keskar 2019, section 4.1)
-    amounts_RJ     float32, subtracted then from each of these logits; None: nothing
-    suppressed_RJ  int32 ids whose logits become -inf at the end
+    amounts_RJ     float32, subtracted from the logits of the penalized ids; None: nothing
+    suppressed_RJ  the logits of these int32 ids become -inf
     """
 
     suppressed_RJ: np.ndarray | None = None
@@ -32,28 +32,28 @@ class Edits(NamedTuple):
 NO_EDITS = Edits()
 
 
-# Indices of ``counts``: rows that are sentences, free rows of the cache that were used, rows that are over, how many
-# rows have to be over to stop, whether to stop, whether a logit was not a number.
+# Indices of ``StepRows.counts``: rows with a sentence, rows of ``fresh_F`` that were taken, rows that are over,
+# how many of them stop the steps, whether to stop, whether a logit was not a number.
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
 
 
-# What a step reads of its rows; see StepRows.
+# The arrays of StepRows that a step reads.
 StepInputs = namedtuple("StepInputs", "tokens_R positions_R rows_R previous_R lengths_R")
-# How far rows have come; see StepRows.
+# The arrays of StepRows that say how far rows have come.
 StepProgress = namedtuple("StepProgress", "slots_R steps_R limits_R chosen_R scores_R is_over_R")
 
 
 class StepRows:
-    """R rows; rows from ``counts[LIVE]`` on repeat the first, so that a step may have more rows than sentences.
+    """R rows of a step; those from ``counts[LIVE]`` on repeat the first, where a step has more rows than sentences.
 
-    A step reads      tokens; positions; lengths, which are positions + 1; rows of the cache's table of target
-                      positions: ``rows``, which it writes, and ``previous``, that of the position before
-    for attention     slots and memory slots: rows of the cache's tables of histories and of memories; memory_lengths
-    a row's progress  steps: tokens so far; limits: the most tokens; chosen: the last token; scores: the sum of
-                      log-probabilities; is_over
-    subsets_R4        the row's number, and where its OutputSubset lies
-    fresh_F           unused rows of the cache, which steps take in order
-    counts            see LIVE, USED, ...
+    inputs         tokens; positions; lengths, which are positions + 1; rows of the cache's table of target positions:
+                   ``rows_R``, which the step writes, and ``previous_R``, that of the position before
+    for attention  slots and memory slots: rows of the cache's tables of histories and of memories; memory_lengths
+    progress       steps: tokens so far; limits: the greatest number of tokens; chosen: the last token; scores: the
+                   sum of log-probabilities; is_over: whether the sentence has ended
+    subsets_R4     the row's number, and ``place`` of its OutputSubset
+    fresh_F        unused rows of the cache, which steps take in order
+    counts         int64, at the indices LIVE, USED, ...
     """
 
     def __init__(self, rows: int, fresh: int):
@@ -73,17 +73,17 @@ class StepRows:
 
     def first(self, rows: int) -> "StepRows":
         """The first ``rows`` rows, in the same memory."""
-        part = StepRows.__new__(StepRows)
-        vars(part).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
-        return part
+        first = StepRows.__new__(StepRows)
+        vars(first).update({name: array if name in _NOT_BY_ROW else array[:rows] for name, array in vars(self).items()})
+        return first
 
     @property
     def inputs(self) -> StepInputs:
         return StepInputs(self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R)
 
     @property
-    def shared(self) -> tuple[np.ndarray, ...]:
-        """The arrays in which rows that repeat the first row equal it from the beginning."""
+    def constant_arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays that steps do not change, so that their repeated rows are copied only once."""
         return self.slots_R, self.memory_slots_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
 
     @property
@@ -91,15 +91,15 @@ class StepRows:
         return StepProgress(self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R)
 
 
-_WHOLE = "fresh_F", "counts"
+_NOT_BY_ROW = "fresh_F", "counts"  # the arrays of StepRows without an axis of rows
 
 
 class SubsetRows(NamedTuple):
-    """The subsets that a step's rows choose from, which change from step to step.
+    """The subsets of outputs that a step's rows choose from; a row's subset may change from step to step.
 
-    linear   the layer of all subsets
-    rows_R4  ``subsets_R4`` of StepRows; who makes StepRows keeps the subsets alive
-    columns  the most ids of a subset
+    linear   the RowLinear of all subsets
+    rows_R4  ``StepRows.subsets_R4``; the maker of the StepRows keeps the subsets alive
+    columns  the padded number of ids of the largest subset
     """
 
     linear: Any

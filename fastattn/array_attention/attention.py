@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
-from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_result, ragged
 from fastattn.array_attention.block_mask import BlockMask
@@ -252,7 +252,7 @@ def _attend(
 
 
 def _compute(
-    ops: Ops, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+    ops: Ops, arrays: StridedArrays, heads: Heads, visible: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
     """Compute by the operation, then in float64 the rows that float32 cannot hold."""
     scale, softcap = heads.scale or 0.0, heads.softcap
@@ -269,7 +269,7 @@ def _compute(
             recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
 
 
-def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
+def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[KeyMask, np.ndarray | None]:
     """(what the queries see, the logits of heads, if ``sinks`` are logits, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
@@ -290,7 +290,7 @@ def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[
     if mask is not None:
         mask = arguments.broadcastable("mask", mask, np.bool_, shape)
     function = None if mask_mod is None else ops.compile_function(mask_mod, "mask_mod")
-    return Visible(seen_N2, sinks, mask, states, block, function), sinks_H
+    return KeyMask(seen_N2, sinks, mask, states, block, function), sinks_H
 
 
 def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:

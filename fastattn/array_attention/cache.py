@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
-from fastattn.arguments.attention import Heads, KeyIndex, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, KeyIndex, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, Integers, as_float32, check_floats
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
@@ -235,7 +235,7 @@ class KVCache:
             arrays = StridedArrays(query[sentence], key[None], value[None], out[sentence], shape, starts)
             sequence_bias = None if bias is None else bias[sentence] if len(bias) > 1 else bias
             outputs = SoftmaxOutputs(None if weights is None else weights[sentence])
-            visible = Visible(seen_N2[b * T : (b + 1) * T])
+            visible = KeyMask(seen_N2[b * T : (b + 1) * T])
             all_rows = is_extreme(scale, softcap, query[b], key)
             recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
 
@@ -329,7 +329,7 @@ class _Store:
             used_M = np.zeros(pool.rows, bool)
             for cache in self.caches:
                 used_M[cache.rows()] = True
-            pool.free_others(used_M)
+            pool.free_unused(used_M)
         needed = pool.rows - pool.free + count
         if needed > MAX_POSITIONS:
             raise InputError(f"key: expected at most {MAX_POSITIONS} positions of all sequences, got {needed}")

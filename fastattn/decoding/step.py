@@ -227,7 +227,7 @@ class RecordedSteps:
         rows.memory_slots_R[:B], rows.memory_lengths_R[:B] = self.cache.memory_slots(slots_B)
         rows.subsets_R4[:B, 1:] = beams.subsets_B3
         rows.is_over_R[:B] = 0
-        for array in rows.shared:
+        for array in rows.constant_arrays:
             array[B:] = array[0]
         rows.fresh_F[: len(fresh_F)] = fresh_F
         rows.counts[:] = 0

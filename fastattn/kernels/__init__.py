@@ -1,3 +1,3 @@
 """Compiled loops, which ``fastattn.ops.cpu`` calls."""
 
-import fastattn.runtime  # noqa: F401  before Numba: it looks at what that would read
+import fastattn.runtime  # noqa: F401  before Numba: it checks the variables that Numba reads

@@ -18,7 +18,7 @@ SQRT_HALF = np.float32(math.sqrt(0.5))
 SQRT_2_OVER_PI = np.float32(math.sqrt(2 / math.pi))
 CUBIC = np.float32(0.044715)
 QUICK = np.float32(1.702)
-TWO, FAR = np.float32(2), np.float32(20)  # beyond FAR mish is its argument
+TWO, FAR = np.float32(2), np.float32(20)  # from FAR on mish(x) is x
 
 
 @inner
@@ -61,16 +61,16 @@ def swish(x):
 @inner
 def relu_squared(x):
     """So 2021, section 3."""
-    above = relu(x)
-    return above * above
+    rectified = relu(x)
+    return rectified * rectified
 
 
 @inner
 def mish(x):
     """x tanh(ln(1 + e^x)), a quotient of polynomials in e^x (Misra 2020)."""
     power = exp(minimum(splat(FAR), x))  # in this order NaN stays
-    above = power * (power + splat(TWO))
-    return x * (above / (above + splat(TWO)))
+    numerator = power * (power + splat(TWO))
+    return x * (numerator / (numerator + splat(TWO)))
 
 
 # in the order in which ``activate_all`` compares their codes
@@ -89,7 +89,7 @@ FUNCTIONS = {
 
 @inner
 def _no_activation(code, source, target, rows, size):
-    """For the code of no activation."""
+    """The end of the chain: the code of no activation."""
 
 
 def _make_choice(name, function, otherwise):
@@ -109,7 +109,7 @@ def _make_choice(name, function, otherwise):
 
 
 # activate_all(code, source, target, rows, size): the activation of the first ``size`` bytes (whole vectors) of ``rows``
-# rows, from source to target, Rows, which may be the same.
+# rows. ``source`` and ``target`` are Rows, perhaps the same.
 activate_all = _no_activation
 for _name, _function in reversed(FUNCTIONS.items()):
     activate_all = _make_choice(_name, _function, activate_all)

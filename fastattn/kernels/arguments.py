@@ -14,7 +14,7 @@ MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a pa
 # One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
-PACKED_COLUMNS = 128  # of weights that ``_pack`` transposes at once, a multiple of LANES; NR rows of them are 8 KB
+PACKED_COLUMNS = 128  # columns of weights that ``_pack`` transposes at once, whole vectors; NR rows of them are 8 KB
 ACTIVATION_CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
 
 # Logits
@@ -26,18 +26,18 @@ VOCABULARY_ROWS = 128
 SEGMENT = max(1, 1024 // CHUNK) * GROUP
 # Rows with the same subset that one task takes: it reads each weight from memory once for all of them.
 SUBSET_ROWS = 32
-LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+LOWEST = np.float32(np.finfo(np.float32).min)  # in place of -inf, since -inf minus -inf is NaN
 TINY = np.finfo(np.float64).tiny
 
 # Search
-LEAST_ROWS, MOST_ROWS = 16, 1024  # of a block: whole vectors and tiles
+LEAST_ROWS, MOST_ROWS = 16, 1024  # rows of a block: whole vectors and tiles
 LAST_ID = 0xFFFFFFFF
-EMPTY = np.iinfo(np.int64).min  # a heap's item that is no row
+EMPTY = np.iinfo(np.int64).min  # the item of a heap in which no row is
 
 # Recurrent layers
-LSTM, GRU, GRU_RESET_BEFORE = range(len(CELLS))  # their codes
+LSTM, GRU, GRU_RESET_BEFORE = range(len(CELLS))  # codes of the cells
 
-# Attention around places
+# Attention to windows
 WINDOW_ROWS = 16  # queries of a task: 5 us and more of windows of 21 keys
 
 
@@ -67,18 +67,18 @@ class EditedLogits(NamedTuple):
     logits_R: np.ndarray
 
 
-# A recurrent layer's cell and sizes; into how many parts a call cuts the sentences, and into how many the units of each
-# part; whether a call does one step.
+# A recurrent layer's cell and sizes; the number of parts of the sentences, and of the units in each such part; whether
+# a call does one step.
 RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts by_steps")
 # The tasks of a product: their rows, and the number of blocks of panels.
 Blocks = namedtuple("Blocks", "rows columns")
-PLACES = 4  # of a tile of filters of single channels, which reads each weight once for them: with 8 it is slower
-# A group of a convolution: its first channel and output and their numbers, adjacent taps of a run, places of a task,
-# the code of the activation.
+PLACES = 4  # positions of a tile of depthwise filters, which reads each weight once for all of them; 8 are slower
+# A group of a convolution: its first channel, its channels, its first output, its outputs; adjacent taps of a run,
+# positions of a task, the code of the activation.
 ConvolutionPart = namedtuple("ConvolutionPart", "channel channels output outputs taps rows activation")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.
 BestLists = namedtuple("BestLists", "values ids")
-# The rows of a search; those from the address ``end`` on lie in a copy too, since a tile reads whole words.
+# The rows of a search; those from the address ``end`` on are read from a copy, since a tile reads whole words.
 Corpus = namedtuple("Corpus", "address rows distance end copied")
 # Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products.
 NodeTerms = namedtuple("NodeTerms", "target_NH source_MH")

@@ -1,9 +1,9 @@
 """Images whose pixels are rows (fastattn.arguments.images): convolutions, pooling, sampling, gates.
 
-A convolution is a product of packed weights with windows. A window's taps that lie side by side, a row of it where
-nothing is between them, are a run of adjacent numbers. In float32 a tile reads runs where they are, by their addresses,
-and nothing is gathered; what is partly outside the image is copied, with zeros. Its sums go through all runs of a
-window in registers (Dukhan 2019, "The Indirect Convolution Algorithm"). In the narrow precisions the windows of a
+A convolution is a product of packed weights with windows. Adjacent taps, such as a row of a
+window whose dilation is 1, are a run of adjacent numbers. In float32 a tile reads runs in place, by their addresses;
+only runs that lie partly outside the image are copied, with zeros. A tile's sums go through all runs of a window in
+registers (Dukhan 2019, "The Indirect Convolution Algorithm"). In the narrow precisions the windows of a
 task's places are gathered and staged like rows of a product.
 
 Pooling, sampling and gates are bound by memory. Their vectors go over channels, which lie side by side, so no shuffle
@@ -84,7 +84,7 @@ def copy_inside(run, x, width, part, target):
 
 @inner
 def clear_run(part, scratch):
-    """Clear a run at the start of ``scratch``; returns its address, and that of what follows it."""
+    """Clear a run at the start of ``scratch``; returns the run's address and its end."""
     size = (part.taps * part.channels + LANES - 1) // LANES * SIZE
     for at in range(0, size, SIZE):
         store(splat(ZERO), scratch + at)
@@ -103,7 +103,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
         runs = weights.shape[1] // (part.taps * part.channels)
         table = spare + part.rows * size
         for r in range((count + MR - 1) // MR * MR):
-            n = first + min(r, count - 1)  # the last place again for a tile's rows beyond it
+            n = first + min(r, count - 1)  # a tile's further rows repeat the last place
             entries = Rows(table + (r // MR * runs * MR + r % MR) * 8, MR * 8)
             address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, entries)
         return StagedRows(table, runs * 8, table)
@@ -163,7 +163,7 @@ def finish_places(tile, rows, columns, activation, residual, has_residual, y, di
 
 @kernel
 def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, scratch_PB, y_NF):
-    """Runs of tasks, each of part.rows places of the window, times all panels of a group; see convolve."""
+    """Each part computes a run of tasks, each part.rows places of the window times a group's panels; see convolve."""
     N, F = y_NF.shape
     tasks = (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
@@ -184,7 +184,7 @@ def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, sc
                     panels, at = Panels(panel, distance, ahead, step), ((first + r) * F + part.output + p * NR) * 4
                     y, addend = address(y_NF) + at, residual + at
                     direct = plain and columns == NR and count - r >= MR
-                    sums = Rows(y, F * 4) if direct else tile  # from the registers to y where nothing follows
+                    sums = Rows(y, F * 4) if direct else tile  # from the registers to y if no operation follows
                     source = rows_from(rows, r)
                     height = convolve_tile(panels_PSN, source, count - r, panels, columns, sums, column, zeros)
                     if not direct:
@@ -196,7 +196,7 @@ def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, sc
 
 @kernel
 def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND):
-    """``_convolve`` with a filter a channel: ``part`` has all channels."""
+    """``_convolve`` with one filter a channel; ``part`` has all channels."""
     N, D = y_ND.shape
     runs, tasks = len(weight_TD), (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
@@ -210,7 +210,7 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
             for r in range(PLACES):
                 entries = Rows(table + r * 8, PLACES * 8)
                 address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, entries)
-                # for the places that follow: the end of their windows, and their outputs
+                # prefetches the end of the next places' windows, and their outputs
                 last = load_integer(entries.address + (runs - 1) * entries.distance) + PLACES * across
                 for i in range(window.stride[0]):
                     prefetch_row_far(last - i * grid.width * D * 4, across)
@@ -294,13 +294,13 @@ def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
                         value = load_part(row + j * pixel, D - d, zero)
                         total = maximum(total, value) if maximal else total + value
                         peak = larger_magnitude(absolute(value), peak) if maximal else peak
-                # the maximum loses a NaN before the last pixel; the greatest magnitude is NaN then, and else no less
+                # the maximum may lose a NaN; then the greatest magnitude is NaN, and otherwise it is no less
                 store_part(minimum(total, peak) if maximal else total / divisor, y + d * 4, D - d)
 
 
 @kernel
 def _sample(x_ND, grid, points_N2, edge, y_ND):
-    """Points of NaN, or outside by a pixel or more, are zeros unless the ``edge`` continues."""
+    """Points of NaN, or outside by a pixel or more, yield zeros, unless ``edge`` continues the image."""
     D, P = x_ND.shape[1], len(points_N2) // grid.images
     for block in prange(0, -(-len(points_N2) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(points_N2))):
@@ -323,12 +323,12 @@ def _sample(x_ND, grid, points_N2, edge, y_ND):
 
 
 @kernel
-def _gate(x_ND, pixels, channels_BD, pixels_N1, added, y_ND):
-    """pixels: of an image."""
+def _gate(x_ND, pixels, channels_BD, pixels_N1, offset, y_ND):
+    """``pixels``: their number in an image."""
     N, D = x_ND.shape
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
-            zero, plus = splat(ZERO), splat(np.float32(added))
+            zero, plus = splat(ZERO), splat(np.float32(offset))
             factor = splat(pixels_N1[n, 0] if pixels_N1.size > 0 else ONE)
             for d in range(0, D, LANES):
                 at, gate = (n * D + d) * 4, factor

@@ -1,13 +1,13 @@
-"""Attention to a few keys of each query's own: a graph's neighbours, or a window around a place.
+"""Attention of each query to a few keys of its own: a graph's neighbours, or a window around a position.
 
 A graph lists the neighbours of one node after another (CSR); Velickovic 2018. A task is a run of nodes; all tasks have
-about as many neighbours. It goes node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
-the neighbours, and the weighted sum, which stays in a register. Reading the neighbours' rows bounds the speed; a task
-reads each for all heads while it is in L1.
+about as many neighbours. A task goes node by node: scores of all heads in scratch, [neighbours, heads], their softmax
+along the neighbours, and the weighted sum, which stays in a register. Reading the neighbours' rows bounds the speed; a
+task reads each for all heads while it is in L1.
 
-Windows around places: Luong 2015, local-p, equations 7 to 10. O(T D) for windows of 2 D + 1 keys. A task is a block of
-queries of one sentence; each head's window goes as a whole through scores in scratch, their softmax, the Gaussian, the
-weighted sum. Addresses are in bytes.
+Windows around positions: Luong 2015, local-p, equations 7 to 10. O(T D) for windows of 2 D + 1 keys. A task is a block
+of queries of one sentence; each head's window goes as a whole through scores in scratch, their softmax, the Gaussian
+and the weighted sum. Addresses are in bytes.
 """
 
 from collections import namedtuple
@@ -24,7 +24,7 @@ from fastattn.simd.target import LANES
 from fastattn.simd.vector import count_lanes, exp2, fma, maximum, minimum, splat, sum_lanes
 
 RUN = 64  # neighbours of a partial sum: one sum of thousands loses digits
-# A node's neighbours in the list of all.
+# A node's neighbours in the list of all neighbours.
 EdgeSpan = namedtuple("EdgeSpan", "first stop")
 
 
@@ -101,7 +101,7 @@ def _add_values(scratch, value, indices_E, span, heads, width, out):
 
 @kernel
 def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
-    """A run of nodes a part; see graph_attention.
+    """Each part computes a run of nodes; see graph_attention.
 
     terms   NodeTerms; empty: scores are those of ``dots``, NodeDots
     factor  slope of the terms' LeakyReLU, or scale of the products
@@ -109,12 +109,12 @@ def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, facto
     target_NH, source_MH = terms
     query_NHK, key_MHK = dots
     H, V, K = value_MHV.shape[1], value_MHV.shape[2], query_NHK.shape[2]
-    keeps = weights_EH.size > 0
+    has_weights = weights_EH.size > 0
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         for n in range(bounds_P1[part], bounds_P1[part + 1]):
             span = EdgeSpan(np.int64(starts_N1[n]), np.int64(starts_N1[n + 1]))
-            if keeps:
+            if has_weights:
                 scratch = address(weights_EH) + span.first * H * 4
             if target_NH.size > 0:
                 _add_terms(scratch, address(target_NH) + n * H * 4, address(source_MH), indices_E, span, H, factor)
@@ -127,7 +127,7 @@ def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, facto
 
 @inner
 def _score(query, key, key_row, first, stop, width, factor, scores):
-    """Scores of the keys of a window, and -inf up to whole vectors; returns the greatest score."""
+    """Write the scores of a window's keys, and -inf up to whole vectors; returns the greatest score."""
     hidden, top = splat(np.float32(-np.inf)), np.float32(-np.inf)
     count = stop - first
     store(hidden, scores + (count - 1) // LANES * SIZE)
@@ -139,17 +139,17 @@ def _score(query, key, key_row, first, stop, width, factor, scores):
 
 
 @inner
-def _weigh(scores, first, stop, top, centre, spread):
-    """Replace scores by their softmax times exp(-(s - centre)**2 spread); a spread of 0 leaves the softmax."""
+def _weigh(scores, first, stop, top, centre, decay):
+    """Replace scores by their softmax times exp(-(s - centre)**2 decay); a decay of 0 leaves the softmax."""
     total, shift, factor = splat(np.float32(0)), splat(top), splat(np.float32(LOG2_E))
     for s in range(0, stop - first, LANES):
         value = exp2((load(scores + s * 4) - shift) * factor)
         total = total + value
         store(value, scores + s * 4)
-    inverse, steep = splat(np.float32(1) / sum_lanes(total)), splat(np.float32(-LOG2_E) * spread)
+    inverse, exponent_factor = splat(np.float32(1) / sum_lanes(total)), splat(np.float32(-LOG2_E) * decay)
     for s in range(0, stop - first, LANES):
         distance = splat(np.float32(first + s) - centre) + count_lanes()
-        weight = load(scores + s * 4) * inverse * exp2(steep * distance * distance)
+        weight = load(scores + s * 4) * inverse * exp2(exponent_factor * distance * distance)
         store(weight, scores + s * 4)
 
 
@@ -167,9 +167,9 @@ def _add(scores, value, value_row, first, stop, width, out):
 
 @kernel
 def _attend_windows(
-    query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, scale, spread, weights_BHTS, scratch_PN, out_BTHV
+    query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, scale, decay, weights_BHTS, scratch_PN, out_BTHV
 ):
-    """Blocks of queries, dealt to the parts in turn; see local_attention."""
+    """The parts take blocks of queries in turn; see local_attention."""
     B, T, H, K = query_BTHK.shape
     S, G, V = value_BSGV.shape[1:]
     blocks = (T + WINDOW_ROWS - 1) // WINDOW_ROWS
@@ -185,7 +185,7 @@ def _attend_windows(
                 if first < stop:
                     top = _score(query, key, G * K * 4, first, stop, K, scale, scores)
                     centre = load_scalar(address(centre_BTH) + n * 4)
-                    _weigh(scores, first, stop, top, centre, spread)
+                    _weigh(scores, first, stop, top, centre, decay)
                 value, out = address(value_BSGV) + g * V * 4, address(out_BTHV) + n * V * 4
                 _add(scores, value, G * V * 4, first, stop, V, out)
                 if weights_BHTS.size > 0 and first < stop:

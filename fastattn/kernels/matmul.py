@@ -3,12 +3,12 @@
 W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of the
 target's rows x NR holds its sums in registers for the whole inner dimension, which is not split for the caches: a panel
 streams from L2 behind the arithmetic, at 96% of the speed of a tile alone, while the tile prefetches the next panel.
-The sums start from bias and residual and go straight to y or, where more follows, to a scratch of a few kilobytes in
+The sums start from bias and residual and go straight to y or, if operations follow, to a scratch of a few kilobytes in
 L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y first, where
 the epilogue reads it.
 
-Vectors compute a tile, or the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes them, since
-they have an order of sums of their own: bits never depend on the number of rows. Sums of int8 are exact by either, so
+Vectors compute a tile, or the CPU's tile registers (AMX). A CPU with tile registers computes every row of bfloat16 by
+them, since their order of sums differs: bits never depend on the number of rows. Sums of int8 are exact either way, so
 few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their own
 (fastattn.simd.grouped), of one column block for many rows.
 
@@ -35,7 +35,7 @@ from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
 from fastattn.simd.vector import splat
 
-MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # of a tile
+MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # rows of a tile
 # In int8 a row by vectors takes at best 24 cycles for 16 steps of a panel, a register of any number of rows 48.
 LEAST_AMX_ROWS = 8
 
@@ -48,7 +48,7 @@ grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
 tile_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
-# Addresses of outputs, of their factors and of what is added to them, in rows of one distance; 0: absent.
+# Addresses of outputs, of their factors and of the residual, in rows ``distance`` bytes apart; 0: absent.
 Destination = namedtuple("Destination", "y multiply residual distance")
 # Addresses of a tile and of a row of zeros.
 TileScratch = namedtuple("TileScratch", "tile zeros")
@@ -90,7 +90,7 @@ def end_task(weights, rows):
 
 @inner_overload
 def step_ahead(weights, rows):
-    """Bytes of the next panel that a step prefetches, so that the panel is there when the rows are done with this one.
+    """Bytes of the next panel that a step prefetches, so that the panel is in the cache when the rows need it.
 
     0 for a single tile, which the hardware's own prefetching serves better.
     """
@@ -165,7 +165,7 @@ def grouped_panel(weights, panel, j):
 
 @inner
 def rows_of_block(remaining):
-    """The rows that the next tile of one column block takes of the ``remaining``; 0: they are too few for one.
+    """The number of rows of the next tile of one column block; 0: the ``remaining`` rows are too few for a tile.
 
     8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
     """
@@ -176,16 +176,16 @@ def rows_of_block(remaining):
 
 def _by_groups(weights, rows, remaining, panels, count, columns, out, affine, start):
     groups, blocks = weights.shape[1], (columns + LANES - 1) // LANES
-    most = rows_of_block(remaining)
-    if most > 0:
+    height = rows_of_block(remaining)
+    if height > 0:
         for j in range(blocks):
             skip, block = j * SIZE, grouped_panel(weights, panels.address, j)
             out_j, start_j, affine_j = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
-            if most == GROUPED_ROWS:
+            if height == GROUPED_ROWS:
                 grouped_tile(weights, rows, block, groups, out_j, affine_j, start_j)
             else:
                 grouped_tile_8(weights, rows, block, groups, out_j, affine_j, start_j)
-        return most
+        return height
     for q in range(count):
         skip, panel = q * NR * 4, grouped_panel(weights, panels.address + q * panels.distance, 0)
         out_q, start_q, affine_q = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
@@ -222,9 +222,9 @@ def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine,
 
 @inner
 def finish_tile(tile, rows, columns, target):
-    """Rows of a tile to y, times multiply, plus residual; target as for ``multiply_panels``.
+    """Write a tile's rows times ``multiply`` plus ``residual`` to y; ``target`` is that of ``multiply_panels``.
 
-    It reads everything before it writes y, for the reason in multiply_panels.
+    It reads all operands before it writes y, for the reason in multiply_panels.
     """
     zero = splat(np.float32(0))
     if target.multiply != 0 or target.residual != 0:
@@ -245,10 +245,10 @@ def finish_tile(tile, rows, columns, target):
 
 @inner
 def multiply_panels(weights, rows, count, first, width, affine, activation, target, scratch):
-    """``count`` rows times ``width`` panels from the ``first`` on, to y.
+    """Write the products of ``count`` rows and ``width`` panels from panel ``first`` on to y.
 
-    affine   of the first output
-    target   of the first row's first output
+    affine   the Affine of the first output
+    target   the Destination of the first row's first output
     """
     y, multiply, residual, y_row = target
     distance, skip = weights.strides[0], first * NR * 4
@@ -256,8 +256,8 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = Rows(scratch.tile, width * NR * 4), Rows(scratch.zeros, 0)
-    # A whole tile goes from the registers to y if nothing follows. Later operations read it from a scratch: rows of y
-    # may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
+    # A whole tile goes from the registers to y if no operation follows. Later operations read it from a scratch: rows
+    # of y may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
     whole = columns == width * NR
     direct = whole and multiply == 0 and activation == 0
     panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
@@ -287,7 +287,7 @@ def with_zeros(tile, zeros):
 
 @inner
 def find_task(task, blocks, rows, panels):
-    """The Task of that number: all rows by a column block, then by the next; each thread has one column block."""
+    """The Task number ``task``: all rows of a column block, then those of the next; a thread has one column block."""
     row_blocks = (rows + blocks.rows - 1) // blocks.rows
     first, block = task % row_blocks * blocks.rows, task // row_blocks
     count = min(rows - first, blocks.rows)
@@ -296,7 +296,7 @@ def find_task(task, blocks, rows, panels):
 
 @inner
 def multiply_task(weights, rows, task, affine, activation, target, scratch):
-    """``multiply_panels`` of all panels of a Task; for few rows GROUP at once.
+    """``multiply_panels`` of all panels of a Task; for few rows GROUP panels at once.
 
     Panels that are not whole go alone, so that for any number of rows their residual is added last.
     """
@@ -310,7 +310,7 @@ def multiply_task(weights, rows, task, affine, activation, target, scratch):
 
 @kernel
 def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
-    """The tasks, a row block times a column block each, in runs, one a part; see linear."""
+    """Each part computes a run of tasks, each a row block times a column block; see linear."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
@@ -332,7 +332,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
 
 @kernel
 def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, scratch_PB, y_NF):
-    """``_linear`` times a second product of the same rows, which y holds until then; see gated."""
+    """``_linear`` times a second product of the same rows, the gate, which y holds first; see gated."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
@@ -347,7 +347,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
             begin_task(panels_PSN, task.rows)
             first, product = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4)
-            # Few rows read first all panels of the gate, then all of the product, each in order.
+            # With few rows, all panels of the gate are read in order, then all panels of the product.
             run = max(1, task.end_panel - task.panel) if task.rows < 4 else 1
             for p in range(task.panel, task.end_panel, run):
                 run_task = Task(task.first, task.rows, p, p + run)

@@ -120,24 +120,24 @@ def _softmax(x_NS, y_NS):
 
 @inner
 def _direct(x, y, width):
-    """y = x / |x|, at addresses; zeros for zeros, NaN for a row that has NaN or infinity."""
+    """y = x / |x| of rows at addresses; zeros for zeros, NaN for a row with NaN or infinity."""
     zero = splat(np.float32(0))
     peaks = zero
     for d in range(0, width, LANES):
         peaks = larger_magnitude(absolute(load_part(x + d * 4, width - d, zero)), peaks)
     peak = largest_magnitude(peaks)
-    # relative to the greatest, so that no square leaves float32's range
-    raised = splat(RAISE if peak < TINY else np.float32(1))
+    # relative to the greatest magnitude, so that no square leaves float32's range
+    raise_factor = splat(RAISE if peak < TINY else np.float32(1))
     peak = peak * RAISE if peak < TINY else peak
     inverse, squares = splat(np.float32(1) / peak if peak != np.float32(0) else np.float32(0)), zero
     for d in range(0, width, LANES):
-        value = load_part(x + d * 4, width - d, zero) * raised * inverse
+        value = load_part(x + d * 4, width - d, zero) * raise_factor * inverse
         squares = fma(value, value, squares)
         store_part(value, y + d * 4, width - d)
     length = np.sqrt(sum_lanes(squares))
-    shorter = splat(np.float32(1) / length if length != np.float32(0) else np.float32(1))
+    unit_factor = splat(np.float32(1) / length if length != np.float32(0) else np.float32(1))
     for d in range(0, width, LANES):
-        store_part(load_part(y + d * 4, width - d, zero) * shorter, y + d * 4, width - d)
+        store_part(load_part(y + d * 4, width - d, zero) * unit_factor, y + d * 4, width - d)
 
 
 @kernel

@@ -1,9 +1,9 @@
 """Both sides of a product in the form that a register tile multiplies: packed weights, and rows of A.
 
-One pass converts and transposes weights into panels of NR columns. In float32 it takes NR rows of weights by blocks of
-PACKED_COLUMNS, converts each into a scratch in L1 and transposes it from there, so a quantized weight exists as float32
-in its panel alone. In the narrow precisions a step's values of one column lie side by side, as the dot product of
-fastattn.simd.arithmetic reads them.
+One pass converts and transposes weights into panels of NR columns. In float32 it takes NR rows of weights in blocks of
+PACKED_COLUMNS, converts each block into a scratch in L1 and transposes it from there, so a quantized weight exists as
+float32 in its panel alone. In the narrow precisions a step's values of one column lie side by side, as the dot product
+of fastattn.simd.arithmetic reads them.
 
 Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int8 is symmetric with one scale a row:
 127 / max |x|, from a first pass over the row, which fits in L1, so that the second pass is free; or a static scale of
@@ -92,7 +92,7 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
 
 @inner
 def balance(value, factors, d):
-    """The columns from ``d`` on, times the factors at an address unless that is None."""
+    """The value of the columns from ``d`` on, times their factors; ``factors`` is an address or None."""
     if factors is None:
         return value
     return value * load(factors + d * 4)
@@ -131,19 +131,19 @@ def store_cut(value, factor, staged):
 
 @inner
 def quantize_row_by(scale, x, width, staged):
-    """``quantize_row`` with a scale: it clips values beyond +-127, and returns NaN for an infinity too."""
+    """``quantize_row`` with a static scale: it clips values beyond +-127, and returns NaN for an infinity too."""
     zero, factor = splat(np.float32(0)), splat(scale)
     whole = width - width % LANES
-    faults = zero  # 0, or NaN where a value is not finite
+    nan_lanes = zero  # 0, or NaN where a value is not finite
     for d in range(0, whole, LANES):
         value = load(x + d * 4)
-        faults = fma(value, zero, faults)
+        nan_lanes = fma(value, zero, nan_lanes)
         store_cut(value, factor, staged + d * INT8_BYTES)
     if whole < width:
         value = load_first(x + whole * 4, width - whole, zero)
-        faults = fma(value, zero, faults)
+        nan_lanes = fma(value, zero, nan_lanes)
         store_cut(value, factor, staged + whole * INT8_BYTES)
-    return np.float32(1) / scale + sum_lanes(faults)
+    return np.float32(1) / scale + sum_lanes(nan_lanes)
 
 
 @inner
@@ -154,9 +154,9 @@ def whole_blocks(size, block):
 
 @inner
 def round_row(x, width, staged, row):
-    """Round ``width`` floats to bfloat16 operands, and clear what follows them in ``row`` bytes.
+    """Round ``width`` floats to bfloat16 operands, and clear the bytes behind them, up to ``row`` bytes.
 
-    There may be NaN or infinity, whose products with the panel's zeros are NaN.
+    Bytes that are not cleared may be NaN or infinity, whose products with the panel's zeros are NaN.
     """
     zero = splat(np.float32(0))
     whole = width - width % LANES
@@ -189,7 +189,7 @@ def skip_bytes(rows, skip):
 
 @inner
 def affine_at(arrays):
-    """The addresses of LinearArrays that make outputs of sums."""
+    """The addresses of the LinearArrays by which sums become outputs."""
     return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
 
 
@@ -201,7 +201,7 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
     scratch  the address of ``scratch_bytes`` for ``room`` rows of operands, then, in int8, for a factor a row
     """
 
-    def as_it_is(weights, staging, x, count, width, scratch, room):
+    def unchanged(weights, staging, x, count, width, scratch, room):
         return StagedRows(x, width * 4, scratch)
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
@@ -232,5 +232,5 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
             stage_groups(x + r * width * 4, groups, first + r * row)
         return StagedRows(first, row, first)
 
-    forms = {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8} | dict.fromkeys(GROUPED.values(), grouped)
+    forms = {"float32": unchanged, "bfloat16": bfloat16, "int8": int8} | dict.fromkeys(GROUPED.values(), grouped)
     return forms[PRECISIONS[weights.dtype]]

@@ -1,4 +1,4 @@
-"""The output layer: logits exist for one tile, in L1; what remains of them is a log-softmax, the k best, or maxima.
+"""The output layer: logits exist for one tile, in L1, and are reduced to a log-softmax, the k best, or maxima.
 
 ``_project``: a task takes some rows through a range of the vocabulary's panels, a few at a time, and keeps for each row
 a running softmax and the k best. Each segment of fixed size has its own sums, which ``_merge`` adds in order, so the
@@ -39,13 +39,13 @@ state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), mak
 
 # The addresses of a row's ``k`` best values and of their ids.
 Best = namedtuple("Best", "values ids k")
-# Ids in a row.
+# Adjacent ids: the first, and their number.
 Run = namedtuple("Run", "first number")
-# Where a task puts the results of its rows, from ``first_row`` on: lists from ``first_list`` on, and running softmaxes.
-Selection = namedtuple("Selection", "edits lists first_row first_list states summed")
+# The results of a task's rows, from ``first_row`` on: lists from ``first_list`` on, and running softmaxes.
+Selection = namedtuple("Selection", "edits lists first_row first_list states has_sums")
 # The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
-Peaks = namedtuple("Peaks", "owners_N address distance")
-# The address of ascending ids, their number, and the columns of the table that they begin; see OutputSubset.
+Peaks = namedtuple("Peaks", "sentences_N address distance")
+# The address of ascending ids, which begin a table; their number, and the table's columns; see OutputSubset.
 Words = namedtuple("Words", "address number columns")
 
 
@@ -85,7 +85,7 @@ def make_edit(find):
 
 @inner
 def best_of(lists, number):
-    """The Best in BestLists of the row with that number."""
+    """The Best of row ``number`` of BestLists."""
     k = lists.values.shape[-1]
     return Best(address(lists.values) + number * k * 4, address(lists.ids) + number * k * 4, k)
 
@@ -101,7 +101,7 @@ def clear_best(best):
 
 @inner
 def worst(best):
-    """The last of the k best, 1 at least."""
+    """The last value of the k best; k is at least 1."""
     return load_scalar(best.values + (best.k - 1) * 4)
 
 
@@ -142,7 +142,7 @@ def fold_state(state):
 @inner
 def add_exponentials(logits, columns, highest, state):
     """Add ``columns`` logits to a row's running softmax, lane by lane; ``highest`` holds their maxima."""
-    # The difference first: it is exactly 0 at the peak, however large the logits are.
+    # The difference is taken before the scale: so it is exactly 0 at the peak, however large the logits are.
     scale, peak, total = splat(np.float32(LOG2_E)), load(state), load(state + SIZE)
     if any_above(highest, peak):
         higher = maximum(highest, peak)
@@ -155,12 +155,12 @@ def add_exponentials(logits, columns, highest, state):
 
 
 @inner
-def scan_row(logits, columns, first_id, state, summed, best):
-    """Take ``columns`` logits, whole vectors, into one row's k best and, where ``summed``, its running softmax."""
+def scan_row(logits, columns, first_id, state, has_sums, best):
+    """Take ``columns`` logits, whole vectors, into one row's k best and, where ``has_sums``, its running softmax."""
     highest = load(logits)
     for j in range(LANES, columns, LANES):
         highest = maximum(load(logits + j * 4), highest)
-    if summed:
+    if has_sums:
         add_exponentials(logits, columns, highest, state)
     if best.k > 0 and any_above(highest, splat(worst(best))):
         for j in range(0, columns, LANES):
@@ -218,15 +218,15 @@ def choose_logits(line, r, first, columns, selection):
     """Take a row's logits into its softmax and its k best."""
     edit_run(line, selection.first_row + r, Run(first, columns), columns, selection.edits)
     best = best_of(selection.lists, selection.first_list + r)
-    scan_row(line, columns, first, selection.states + r * STATE, selection.summed, best)
+    scan_row(line, columns, first, selection.states + r * STATE, selection.has_sums, best)
 
 
 take_group = make_take_group(choose_logits)
 
 
 @kernel
-def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, scratch_PB):
-    """The tasks, a row block times a run of segments each, cut into runs, one a part; see choose of ops/cpu/project.py.
+def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, has_sums, scratch_PB):
+    """Each part computes a run of tasks, each a row block times a run of segments; see choose in ops/cpu/project.py.
 
     peaks_SR  written: the segments' greatest logits; sums_SR: the sums of exponentials relative to these
     lists     BestLists [runs of segments, R, k], written
@@ -241,7 +241,7 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, 
         for task in range(first_task, last_task):
             chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS
             count, x = min(R - first, VOCABULARY_ROWS), address(x_RD) + first * D * 4
-            selection = Selection(edits, lists, first, chunk * R + first, states, summed)
+            selection = Selection(edits, lists, first, chunk * R + first, states, has_sums)
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(R, VOCABULARY_ROWS))
             for i in range(count):
                 clear_best(best_of(lists, selection.first_list + i))
@@ -280,7 +280,7 @@ def _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R):
 @inner
 def raise_peaks(line, r, first, columns, peaks):
     """Take a row's outputs into its sentence's maxima."""
-    place = peaks.address + peaks.owners_N[r] * peaks.distance + first * 4
+    place = peaks.address + peaks.sentences_N[r] * peaks.distance + first * 4
     for j in range(0, columns, LANES):
         store(maximum(load(line + j * 4), load(place + j * 4)), place + j * 4)
 
@@ -289,8 +289,8 @@ take_peaks = make_take_group(raise_peaks)
 
 
 @kernel
-def _project_peaks(x_ND, owners_N, panels_PSN, arrays, scratch_PB, peaks_BF):
-    """peaks_BF [B, whole panels], the least at first; a task is a group of panels."""
+def _project_peaks(x_ND, sentences_N, panels_PSN, arrays, scratch_PB, peaks_BF):
+    """peaks_BF [B, whole panels] is written, and has the least value at first; a task is a group of panels."""
     N, D = x_ND.shape
     P = len(panels_PSN)
     for part in prange(0, len(scratch_PB)):
@@ -299,7 +299,7 @@ def _project_peaks(x_ND, owners_N, panels_PSN, arrays, scratch_PB, peaks_BF):
         for first in range(0, N, VOCABULARY_ROWS):
             count, x = min(N - first, VOCABULARY_ROWS), address(x_ND) + first * D * 4
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(N, VOCABULARY_ROWS))
-            peaks = Peaks(owners_N[first:], address(peaks_BF), peaks_BF.strides[0])
+            peaks = Peaks(sentences_N[first:], address(peaks_BF), peaks_BF.strides[0])
             begin_task(panels_PSN, count)
             for g in range(first_group, end):
                 take_peaks(panels_PSN, rows, count, g * GROUP, affine, scratch, peaks)
@@ -336,12 +336,12 @@ def multiply_words(weights, rows, count, words, lines):
 
 
 @inner
-def scan_line(line, words, state, summed, best):
+def scan_line(line, words, state, has_sums, best):
     """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
     clear_state(state)
     clear_best(best)
     for j in range(0, words.columns, CHUNK):
-        scan_row(line + j * 4, min(CHUNK, words.columns - j), j, state, summed, best)
+        scan_row(line + j * 4, min(CHUNK, words.columns - j), j, state, has_sums, best)
     for at in range(best.ids, best.ids + best.k * 4, 4):
         if load_index(at) >= 0:
             store_index(load_index(words.address + load_index(at) * 4), at)
@@ -350,14 +350,14 @@ def scan_line(line, words, state, summed, best):
 
 
 @kernel
-def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
+def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, has_sums, scratch_PB, lines_LC):
     """Choose for runs of rows with the same subset; the runs are divided among the parts.
 
-    runs_G4     first row, and its ``OutputSubset.place``
+    runs_G4     the first row of each run, and ``place`` of its OutputSubset
     lists       BestLists [R, k], written
-    log_sums_R  written; empty: the caller wants logits alone
-    scratch_PB  for SUBSET_ROWS staged rows of each part
-    lines_LC    logits: of every row, if the caller wants them alone, else SUBSET_ROWS lines a part
+    log_sums_R  written; empty: only the logits are written
+    scratch_PB  each part's SUBSET_ROWS staged rows
+    lines_LC    logits: a line a row if only logits are written, else SUBSET_ROWS lines a part
     """
     R, D = x_RD.shape
     G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0
@@ -374,4 +374,4 @@ def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, sc
                 line, row = lines + r * line_row, first + r
                 edit_words(line, row, words, words.columns, edits)
                 if chooses:
-                    log_sums_R[row] = scan_line(line, words, state, summed, best_of(lists, row))
+                    log_sums_R[row] = scan_line(line, words, state, has_sums, best_of(lists, row))

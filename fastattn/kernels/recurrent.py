@@ -1,20 +1,20 @@
 """Recurrent layers (``spec.recurrent`` CELLS), whose cells follow each step's product at once; joined columns.
 
-Rows of weights lie in blocks of NR units, with a panel for each gate; inputs lie alike. So the panels of a block make
-all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
+Rows of weights lie in blocks of NR units, with a panel for each gate; inputs lie in the same order. So the panels of a
+block make all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
 
 A part has some sentences of one direction, longest first. Sentences that have ended are the last rows of a product, so
 the product becomes smaller; parts do not wait for each other. Where each sentence has one row, as in a decoder's step,
-parts share rows, and a part has some blocks of units. The same holds for fewer sentences than threads: each step is
-then a call, whose number lies in a part's scratch. Where no row continues a state, the product is its bias and is not
-computed.
+parts share rows, and a part has some blocks of units. Parts share rows too if there are fewer sentences than threads:
+each step is then a call, whose number lies in a part's scratch. Where no row continues a state, the product is its
+bias, without computation.
 
-Steps of few rows go through the blocks by turns forward and backward, since L2 still has the last ones: 50 steps of one
-row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in float32,
-whose 4 MB do not fit, no difference beyond noise (one run each, on a busy machine).
+Steps of few rows go through the blocks alternately forward and backward, since L2 still has the last blocks: 50 steps
+of one row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in
+float32, whose 4 MB do not fit, no difference beyond noise (one run each, on a busy machine).
 
-A cell whose reset gate multiplies the state before the product (Cho 2014) has two products: for reset and update, then
-of reset times state.
+A cell whose reset gate multiplies the state before the product (Cho 2014) has two products: one for reset and update,
+then one of reset times state.
 """
 
 from collections import namedtuple
@@ -36,7 +36,7 @@ from fastattn.simd.vector import fma, splat, tanh
 
 AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of this cell
 PANEL = NR * 4  # bytes of a row's results with a panel
-FEW = 4  # rows that take one panel at a time; fewer take GROUP panels of several blocks at once
+FEW = 4  # from FEW rows on, rows take one panel at a time; fewer rows take GROUP panels of several blocks at once
 gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of four gates
 
 # A layer in one direction: Rows of inputs and of the result; the first columns of its h and c in tables of states;
@@ -44,10 +44,10 @@ gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of
 Layer = namedtuple("Layer", "inputs hidden column cell_column cell gates units backward")
 # A part's sentences first, first + step, ... of the order, and its blocks of units.
 Share = namedtuple("Share", "first step count block end_block")
-# Addresses in a part's scratch: how many steps earlier calls did; the number of each sentence's row now; its h before
-# and after a step; c, or r h; rows in the weights' precision.
+# Addresses in a part's scratch: the number of steps of earlier calls; the number of each sentence's current row; its h
+# before and after a step; c, or r h; rows in the weights' precision.
 ShareScratch = namedtuple("ShareScratch", "steps rows state next_state cell staged")
-# Addresses for one row and block of units: products and inputs of the first gate, states as above, the result.
+# Addresses for one row and block of units: products and inputs of the first gate, states of ShareScratch, the result.
 Place = namedtuple("Place", "sums inputs state next_state cell hidden")
 
 
@@ -67,8 +67,8 @@ def gate(place, number, at):
 def lstm(place, at, count):
     """c = f c' + i g, h = o tanh(c) (Hochreiter 1997, Gers 2000)."""
     cell = load_part(place.cell + at, count, splat(np.float32(0)))
-    new = sigmoid(gate(place, 0, at)) * tanh(gate(place, 2, at))
-    cell = fma(sigmoid(gate(place, 1, at)), cell, new)
+    candidate = sigmoid(gate(place, 0, at)) * tanh(gate(place, 2, at))
+    cell = fma(sigmoid(gate(place, 1, at)), cell, candidate)
     hidden = sigmoid(gate(place, 3, at)) * tanh(cell)
     store_part(cell, place.cell + at, count)
     store_part(hidden, place.next_state + at, count)
@@ -76,10 +76,10 @@ def lstm(place, at, count):
 
 
 @inner
-def finish_gru(place, new, update, at, count):
+def finish_gru(place, candidate, update, at, count):
     """h = n + z (h' - n)."""
-    before = load_part(place.state + at, count, splat(np.float32(0)))
-    hidden = fma(update, before - new, new)
+    old_state = load_part(place.state + at, count, splat(np.float32(0)))
+    hidden = fma(update, old_state - candidate, candidate)
     store_part(hidden, place.next_state + at, count)
     store_part(hidden, place.hidden + at, count)
 
@@ -88,15 +88,15 @@ def finish_gru(place, new, update, at, count):
 def gru(place, at, count):
     """n = tanh(W x + r U h') (Cho 2014, in the form of cuDNN)."""
     reset, update = sigmoid(gate(place, 0, at)), sigmoid(gate(place, 1, at))
-    new = tanh(fma(reset, load(place.sums + 2 * PANEL + at), load(place.inputs + 2 * PANEL + at)))
-    finish_gru(place, new, update, at, count)
+    candidate = tanh(fma(reset, load(place.sums + 2 * PANEL + at), load(place.inputs + 2 * PANEL + at)))
+    finish_gru(place, candidate, update, at, count)
 
 
 @inner
 def reset_and_update(place, at, count):
-    """r h', and z in the place of the state to come."""
-    before = load_part(place.state + at, count, splat(np.float32(0)))
-    store_part(sigmoid(gate(place, 0, at)) * before, place.cell + at, count)
+    """Write r h' to ``cell``, and z to ``next_state``, where the next state replaces it."""
+    old_state = load_part(place.state + at, count, splat(np.float32(0)))
+    store_part(sigmoid(gate(place, 0, at)) * old_state, place.cell + at, count)
     store_part(sigmoid(gate(place, 1, at)), place.next_state + at, count)
 
 
@@ -104,8 +104,8 @@ def reset_and_update(place, at, count):
 def after_reset(place, at, count):
     """n = tanh(W x + U (r h')) (Cho 2014)."""
     update = load_part(place.next_state + at, count, splat(np.float32(0)))
-    new = tanh(load(place.sums + at) + load(place.inputs + 2 * PANEL + at))
-    finish_gru(place, new, update, at, count)
+    candidate = tanh(load(place.sums + at) + load(place.inputs + 2 * PANEL + at))
+    finish_gru(place, candidate, update, at, count)
 
 
 @inner
@@ -144,20 +144,20 @@ def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
 
 
 @inner
-def take_phase(weights, arrays, layer, share, room, count, phase, t, is_fresh, tile):
-    """Of step ``t``, the product of the first ``count`` rows with the state, or with r h, and then the cell.
+def take_phase(weights, arrays, layer, share, scratch, count, phase, t, is_fresh, tile):
+    """Compute step ``t``'s product of the first ``count`` rows' state, or r h, and then the cell.
 
     is_fresh  no row continues a state
     """
     low, high = 2 if phase == AFTER_RESET else 0, 2 if phase == GRU_RESET_BEFORE else layer.gates
-    source, units, gates = room.cell if phase == AFTER_RESET else room.state, layer.units, layer.gates
-    rows = stage_rows(weights, arrays, source, count, units, room.staged, share.count)
+    source, units, gates = scratch.cell if phase == AFTER_RESET else scratch.state, layer.units, layer.gates
+    rows = stage_rows(weights, arrays, source, count, units, scratch.staged, share.count)
     affine, distance, step = affine_at(arrays), weights.strides[0], step_ahead(weights, count)
-    most = GROUP if count < FEW and high - low == gates else 1
-    turns = (share.end_block - share.block + most - 1) // most
+    group_blocks = GROUP if count < FEW and high - low == gates else 1
+    turns = (share.end_block - share.block + group_blocks - 1) // group_blocks
     for turn in range(turns):
-        block = share.block + most * (turns - 1 - turn if step == 0 and t % 2 > 0 else turn)
-        blocks = min(most, share.end_block - block)
+        block = share.block + group_blocks * (turns - 1 - turn if step == 0 and t % 2 > 0 else turn)
+        blocks = min(group_blocks, share.end_block - block)
         first, width = block * gates + low, blocks * (high - low)
         panel, block_affine, r = address(weights) + first * distance, skip_columns(affine, first * PANEL), 0
         ahead = panel + blocks * gates * distance
@@ -169,15 +169,15 @@ def take_phase(weights, arrays, layer, share, room, count, phase, t, is_fresh, t
                 panels = Panels(panel, distance, ahead, step)
                 height = multiply_gates(weights, block_affine, rows_from(rows, r), count - r, panels, width, tile)
             for i in range(height):
-                number, at = load_integer(room.rows + (r + i) * 8), (r + i) * units * 4
+                number, at = load_integer(scratch.rows + (r + i) * 8), (r + i) * units * 4
                 for j in range(blocks):
                     skip, unit = (block + j) * gates * PANEL, (block + j) * PANEL
                     place = Place(
                         tile.tile + (i * width + j * gates) * PANEL,
                         layer.inputs.address + number * layer.inputs.distance + skip,
-                        room.state + at + unit,
-                        room.next_state + at + unit,
-                        room.cell + at + unit,
+                        scratch.state + at + unit,
+                        scratch.next_state + at + unit,
+                        scratch.cell + at + unit,
                         layer.hidden.address + number * layer.hidden.distance + unit,
                     )
                     finish_block(phase, place, units - (block + j) * NR)
@@ -204,78 +204,79 @@ def take_state(table_MW, row, column, target, width):
 
 
 @inner
-def begin_share(layer, share, room, sentences, states):
-    """Fetch the states that a part's sentences continue; returns whether there are none."""
+def begin_share(layer, share, scratch, sentences, states):
+    """Fetch the states that a part's sentences continue; returns whether no sentence continues one."""
     starts_B1, order_B = sentences
-    fresh = True
+    is_fresh = True
     for k in range(share.count):
         b, at = sentence_of(share, order_B, k), k * layer.units * 4
         row = np.int64(states.previous_B[b])
-        fresh = fresh and row < 0
-        take_state(states.before_MW, row, layer.column, room.state + at, layer.units)
+        is_fresh = is_fresh and row < 0
+        take_state(states.before_MW, row, layer.column, scratch.state + at, layer.units)
         if layer.cell == LSTM:
-            take_state(states.before_MW, row, layer.cell_column, room.cell + at, layer.units)
-        store_integer(starts_B1[b + 1] - 1 if layer.backward else starts_B1[b], room.rows + k * 8)
-    return fresh
+            take_state(states.before_MW, row, layer.cell_column, scratch.cell + at, layer.units)
+        store_integer(starts_B1[b + 1] - 1 if layer.backward else starts_B1[b], scratch.rows + k * 8)
+    return is_fresh
 
 
 @inner
-def end_sentence(layer, share, room, k, row, after_MW):
+def end_sentence(layer, share, scratch, k, row, after_MW):
     """Write the last state of a part's k-th sentence, in the part's units, to a row of a table."""
     first = share.block * NR
     width, at = min(share.end_block * NR, layer.units) - first, (k * layer.units + first) * 4
     target = address(after_MW) + (row * after_MW.shape[1] + first) * 4
-    copy_floats(room.state + at, target + layer.column * 4, width)
+    copy_floats(scratch.state + at, target + layer.column * 4, width)
     if layer.cell == LSTM:
-        copy_floats(room.cell + at, target + layer.cell_column * 4, width)
+        copy_floats(scratch.cell + at, target + layer.cell_column * 4, width)
 
 
 @inner
-def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, tile):
-    """All steps of a part's sentences, or the next one."""
+def run_share(weights, arrays, layer, share, scratch, sentences, states, by_steps, tile):
+    """Compute all steps of a part's sentences, or with ``by_steps`` the next step."""
     starts_B1, order_B = sentences
-    fresh, count, step, first = False, share.count, -1 if layer.backward else 1, 0
+    is_fresh, count, step, first = False, share.count, -1 if layer.backward else 1, 0
     if by_steps:
-        first = load_integer(room.steps)
+        first = load_integer(scratch.steps)
     if first == 0:
-        fresh = begin_share(layer, share, room, sentences, states)
+        is_fresh = begin_share(layer, share, scratch, sentences, states)
     t = first
     while count > 0:
         b = sentence_of(share, order_B, count - 1)
         if starts_B1[b + 1] - starts_B1[b] <= t:
             count -= 1
-            if t > first or first == 0:  # else an earlier call did
-                end_sentence(layer, share, room, count, np.int64(states.rows_B[b]), states.after_MW)
+            if t > first or first == 0:  # else an earlier call has written it
+                end_sentence(layer, share, scratch, count, np.int64(states.rows_B[b]), states.after_MW)
         elif by_steps and t > first:
             break
         else:
-            if by_steps and t > 0:  # what the other parts made of the states in the step before
+            if by_steps and t > 0:  # fetches the other parts' states of the step before
                 for k in range(count):
-                    row = load_integer(room.rows + k * 8) - step
+                    row = load_integer(scratch.rows + k * 8) - step
                     source = layer.hidden.address + row * layer.hidden.distance
-                    copy_floats(source, room.state + k * layer.units * 4, layer.units)
+                    copy_floats(source, scratch.state + k * layer.units * 4, layer.units)
             begin_task(weights, count)
-            take_phase(weights, arrays, layer, share, room, count, layer.cell, t, fresh, tile)
+            take_phase(weights, arrays, layer, share, scratch, count, layer.cell, t, is_fresh, tile)
             if layer.cell == GRU_RESET_BEFORE:
-                take_phase(weights, arrays, layer, share, room, count, AFTER_RESET, t, fresh, tile)
+                take_phase(weights, arrays, layer, share, scratch, count, AFTER_RESET, t, is_fresh, tile)
             end_task(weights, count)
             for k in range(count):
-                store_integer(load_integer(room.rows + k * 8) + step, room.rows + k * 8)
-            room = ShareScratch(room.steps, room.rows, room.next_state, room.state, room.cell, room.staged)
-            fresh = False
+                store_integer(load_integer(scratch.rows + k * 8) + step, scratch.rows + k * 8)
+            steps, rows, state, next_state, cell, staged = scratch
+            scratch = ShareScratch(steps, rows, next_state, state, cell, staged)
+            is_fresh = False
             t += 1
     if by_steps:
-        store_integer(t, room.steps)
+        store_integer(t, scratch.steps)
 
 
 @kernel
 def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratch_PB, hidden_NH):
-    """See recur.
+    """Compute all steps of the sentences, or one step a call; see recur.
 
     panels      of the weights of both directions, whose LinearArrays are ``forward`` and ``backward``
     form        a RecurrentForm
-    sentences   starts_B1; the sentences' order, longest first, or an empty array: as they are
-    scratch_PB  of each part of direction, sentences and units; where a call does one step, it begins with zeros
+    sentences   starts_B1; the sentences' order, longest first, or an empty array: their own order
+    scratch_PB  of each part of direction, sentences and units; it begins with zeros where a call does one step
     """
     starts_B1, order_B = sentences
     parts, B = form.sentences * form.units_parts, len(starts_B1) - 1
@@ -303,9 +304,9 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
         steps = whole_blocks(address(scratch_PB) + part * scratch_PB.strides[0], LINE)
         rows, size = steps + LINE, whole_blocks(count * units * 4, LINE)
         state = rows + whole_blocks(count * 8, LINE)
-        room = ShareScratch(steps, rows, state, state + size, state + 2 * size, state + 3 * size)
+        scratch = ShareScratch(steps, rows, state, state + size, state + 2 * size, state + 3 * size)
         tile = with_zeros(gate_scratch(), zero_scratch())
-        run_share(weights, arrays, layer, share, room, sentences, states, form.by_steps, tile)
+        run_share(weights, arrays, layer, share, scratch, sentences, states, form.by_steps, tile)
 
 
 @kernel

@@ -1,8 +1,8 @@
 """Embedding rows plus their positions, sums, rotary positions (Su 2021): one pass over rows, bound by memory.
 
-Rotary positions turn pairs of a head's values by an angle that grows with the position. A pair has a value from each
-half of the turned part, or two neighbours. Most models have halves, which turn in vectors: registers hold the tables'
-values for all heads of a row.
+Rotary positions turn pairs of a head's values by an angle that grows with the position. A pair is a value of each
+half of the columns that turn, or two neighbours. Most models have halves, which turn as vectors: registers hold the
+tables' values for all heads of a row.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat
 
-AHEAD = 4  # rows from what is read to what is prefetched: words lie anywhere in a table larger than all caches
+AHEAD = 4  # rows from the one that is read to the one that is prefetched, anywhere in a table larger than the caches
 
 
 @kernel
@@ -33,11 +33,11 @@ def _add(x_ND, y_ND, z_ND):
 
 
 @kernel
-def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D / group, panel, group], float32 or int8; a word is a column of a panel, or a row if both 1.
+def _embed(ids_N, table, is_plain, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
+    """table: [V / panel, D / group, panel, group], float32 or int8; a word is a panel's column, or a row if both are 1.
 
-    as_it_is    the table's rows are float32, each in one piece
-    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, which are then 128 higher; or empty
+    is_plain    the table's rows are float32, each in one piece
+    scales_PGN  int16, the float16 bits of the scales of GROUP_INPUTS numbers, which are stored 128 higher; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
@@ -47,7 +47,7 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N
         zero, factor = splat(np.float32(0)), splat(np.float32(scale))
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(ids_N))):
             word, source = ids_N[n], x + n * D * 4
-            if as_it_is:
+            if is_plain:
                 source = table.ctypes.data + word * row_bytes
                 next_row = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
                 prefetch_row_far(next_row, D * 4)

@@ -1,8 +1,8 @@
 """Search: the rows of a corpus that are most similar to each query; no other row's score is stored.
 
-A part reads the corpus in blocks that stay in the cache while every query meets them, so it reads memory once for any
-number of queries. Each part has a heap of every query's k best; the heaps' items are integers in the order of the
-results, so the best of all parts depend on neither parts nor threads.
+A part reads the corpus in blocks that stay in the cache while every query is compared with them, so it reads memory
+once for any number of queries. Each part has a heap of every query's k best; the heaps' items are integers in the order
+of the results, so the best of all parts depend on neither parts nor threads.
 
 On a core of a Zen 5, for vectors of 384 numbers: one query reads float32 at 33 GB/s, int8 and bits at 31, the memory's
 speed; 64 queries multiply float32 at 160 Gop/s (512: 220, of the 270 of the matrix products' tile), and int8 at 570.
@@ -22,8 +22,8 @@ from fastattn.simd.scores import inverse_norms, make_score_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import splat
 
-AHEAD_BYTES = 8 << 10  # from what is read to what is prefetched
-KEYS = ROWS * QUERIES  # of a tile
+AHEAD_BYTES = 8 << 10  # from the bytes that are read to those that are prefetched
+KEYS = ROWS * QUERIES  # keys of a tile, which are scores as integers
 
 score_tile, score_tile_of_one = make_score_tile(ROWS, QUERIES), make_score_tile(ROWS_OF_ONE, 1)
 measured_tile = make_score_tile(ROWS_OF_ONE, 1, measured=True)
@@ -86,7 +86,7 @@ def set_thresholds(thresholds, heaps, queries, rows):
 
 @inner
 def find_above(staged_QW, table, query, width, terms, thresholds, keys, ahead):
-    """A tile's keys; see make_score_tile."""
+    """Write a tile's keys and return the bits of those above their threshold; see make_score_tile."""
     if len(staged_QW) > 1:
         return score_tile(staged_QW, table, query, width, terms, thresholds, keys, ahead)
     if terms.scaled:
@@ -96,14 +96,14 @@ def find_above(staged_QW, table, query, width, terms, thresholds, keys, ahead):
 
 @kernel
 def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB):
-    """Search runs of blocks of the corpus, one a part, into the part's heaps; see search.
+    """Each part searches a run of the corpus's blocks and fills its own heaps; see ``ops/cpu/search.py``.
 
     staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
     starts_QR  int32, see make_score_tile
-    corpus     Corpus, of rows of this RowWidth
+    corpus     a Corpus; ``width`` is the RowWidth of its rows
     block      rows of a block
-    heaps_PQk  of each part, written; without the queries that pad a tile
-    scratch_PB int32 thresholds of each part
+    heaps_PQk  written: each part's heaps, without those of queries that pad a tile
+    scratch_PB each part's thresholds, int32
     """
     tasks = (corpus.rows + block - 1) // block
     for part in prange(0, len(scratch_PB)):
@@ -111,7 +111,7 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
         heaps = Heaps(address(heaps_PQk) + part * heaps_PQk.strides[0], heaps_PQk.shape[2], heaps_PQk.shape[1])
         table, scales, keys = table_scratch(), scales_scratch(), keys_scratch()
         queries, rows = len(staged_QW), ROWS_OF_ONE if len(staged_QW) == 1 else ROWS
-        far = (1 + AHEAD_BYTES // max(1, abs(corpus.distance))) * corpus.distance
+        ahead_bytes = (1 + AHEAD_BYTES // max(1, abs(corpus.distance))) * corpus.distance
         set_thresholds(thresholds, heaps, queries, rows)
         for r in range(0, block, LANES):
             store(splat(np.float32(1)), scales + r * 4)
@@ -120,14 +120,14 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
             find_rows(corpus, first, end - first, block, table)
             for q in range(0, queries, QUERIES):
                 query = Rows(address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0])
-                above, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
-                # prefetch a row once: to prefetch the next block's rows in every tile of queries is slower
-                ahead = far if queries == 1 or (q == 0 and not by_length) else 0
+                tile_thresholds, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
+                # rows are prefetched once: prefetching the next block's rows in every tile of queries is slower
+                ahead = ahead_bytes if queries == 1 or (q == 0 and not by_length) else 0
                 for r in range(0, end - first, rows):
-                    place, terms = table + r * 8, Terms(starts, scales + r * 4, np.int64(by_length))
+                    tile_table, terms = table + r * 8, Terms(starts, scales + r * 4, np.int64(by_length))
                     if by_length and queries > 1 and q == 0 and r % LANES == 0:
                         for n in range(r, r + rows, LANES):
-                            inverse_norms(staged_QW, table + n * 8, width, scales + n * 4, far)
-                    bits = find_above(staged_QW, place, query, width, terms, above, keys, ahead)
+                            inverse_norms(staged_QW, table + n * 8, width, scales + n * 4, ahead_bytes)
+                    bits = find_above(staged_QW, tile_table, query, width, terms, tile_thresholds, keys, ahead)
                     if bits != 0:
-                        take_keys(bits, keys, above, TileRows(first + r, end, rows), q, heaps)
+                        take_keys(bits, keys, tile_thresholds, TileRows(first + r, end, rows), q, heaps)

@@ -4,8 +4,8 @@ Rows of keys and values are stored as they are or rounded: reading them bounds a
 take half the time.
 
 Row n of recurrent states continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. The same
-loop takes a step of many sequences and whole sequences, whose rows continue one another, so their bits are the same.
-Memory bounds it; a task takes a block of columns, which depends on no other, through all rows in order.
+loop computes a step of many sequences and whole sequences, whose rows continue one another, so both have the same bits.
+Memory bounds the loop; a task takes a block of columns, which depends on no other block, through all rows in order.
 
 The work of greedy search between two steps is one task: a few nanoseconds a row.
 """
@@ -26,7 +26,7 @@ from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnit
 
 @inner
 def write_heads(values, target, width, head_width):
-    """``width`` floats as int8 heads, multiples of each head's scale, its greatest magnitude / 127, behind the head."""
+    """Write floats as int8 heads: multiples of a head's scale, its greatest magnitude / 127, which follows it."""
     zero = splat(np.float32(0))
     for first in range(0, width, head_width):
         head, place, peaks = values + first * 4, target + first + first // head_width * 4, zero
@@ -82,7 +82,7 @@ def _round_in_place(values_NE, first_column):
 
 @inner
 def load_state(states, row, row_bytes, at, count):
-    """``count`` values of the state in ``row``; zeros where that is negative."""
+    """``count`` values of the state in row ``row``; zeros for a negative row."""
     zero = splat(np.float32(0))
     if row < 0:
         return zero
@@ -101,8 +101,8 @@ def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
                 count, at, place = D - d, d * 4, (n * D + d) * 4
                 value = load_part(values + n * D * 8 + at, count, zero)
                 forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, count, zero))
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
-                cell = fma(forget, before - value, value)
+                old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
+                cell = fma(forget, old_state - value, value)
                 store_part(cell, states + np.int64(rows_N[n]) * state_row + at, count)
                 store_part(relu(cell) + load_part(residual + place, count, zero), y + place, count)
 
@@ -118,8 +118,8 @@ def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, 
             divisor = splat(np.float32(positions_N[n] + 1))
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
                 count, at, place = D - d, d * 4, (n * D + d) * 4
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
-                total = before + load_part(x + place, count, zero)
+                old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
+                total = old_state + load_part(x + place, count, zero)
                 store_part(total, states + np.int64(rows_N[n]) * state_row + at, count)
                 store_part(total / divisor, y + place, count)
 

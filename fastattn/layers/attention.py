@@ -289,7 +289,7 @@ class SelfAttention(Sublayer):
         if self.own_bias is not None:
             bias = self.own_bias(keys.index_RS.shape[1])
         if self.window is not None:
-            keys = keys._replace(most=self.window[0] + 1)
+            keys = keys._replace(window=self.window[0] + 1)
         return self.ops.attention_step(
             qkv_NE, keys_values_ME, keys_values_ME, keys, self.cached_heads, position_bias=bias
         )

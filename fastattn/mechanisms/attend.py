@@ -409,7 +409,7 @@ def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: 
     if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
         weights_BHTS = np.empty(view.shape, np.float32) if with_weights else None
         arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
-        out = inputs.ops.local_attention(*arrays, scale=product.scale, spread=local.spread(), weights_BHTS=weights_BHTS)
+        out = inputs.ops.local_attention(*arrays, scale=product.scale, decay=local.spread(), weights_BHTS=weights_BHTS)
         return out, weights_BHTS
     B, H, T, S = view.shape
     first, stop = (windows_BTH2[..., n].transpose(0, 2, 1)[..., None] for n in (0, 1))

@@ -1,24 +1,24 @@
-"""The operations that everything computes with: ``backend(device)`` is the namespace (``ops.protocol``) of a device."""
+"""The operations of each device: ``backend(device)`` returns its namespace, which ``ops.protocol`` describes."""
 
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import fastattn.system.environment  # noqa: F401  wrong variables raise before anything computes
+import fastattn.system.environment  # noqa: F401  raises for wrong variables before any computation
 from fastattn.errors import InputError, check_count, described
 
 if TYPE_CHECKING:
     from fastattn.ops.protocol import Ops
 
-# device -> module of its operations, which its first use imports
+# By device: the module of its operations, which is imported when the device is first used.
 BACKENDS: dict[str, str] = {"cpu": ".cpu", "cuda": ".cuda"}
-_loaded: dict[str, "Ops"] = {}
+_backends: dict[str, "Ops"] = {}
 
 
 def backend(device: str) -> "Ops":
-    """The operations of a device, or of the best one for "auto"; InputError for a device that does not exist."""
+    """The operations of a device, or for "auto" of the best device; InputError for a device that does not exist."""
     try:
-        return _loaded[device]
+        return _backends[device]
     except (KeyError, TypeError):  # TypeError: not hashable
         return _load(device)
 
@@ -33,17 +33,17 @@ def _load(device: Any) -> "Ops":
     check_device(device)
     if device == "auto":
         try:
-            _loaded[device] = backend("cuda")
+            _backends[device] = backend("cuda")
         except InputError:
-            _loaded[device] = backend("cpu")
-        return _loaded[device]
+            _backends[device] = backend("cpu")
+        return _backends[device]
     module: Any = import_module(BACKENDS[device], __name__)
     if device == "cuda":
         module.check_card()
-    _loaded[device] = module
-    return _loaded[device]
+    _backends[device] = module
+    return _backends[device]
 
 
 def on_threads(ops: "Ops", threads: int | None) -> AbstractContextManager[None]:
-    """A context in which operations use at most so many threads; None: as many as outside."""
+    """A context in which operations use at most ``threads`` threads; None: the limit stays as it is."""
     return nullcontext() if threads is None else ops.use_threads(check_count("threads", threads))

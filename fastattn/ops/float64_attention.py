@@ -1,25 +1,25 @@
 """Attention in float64, for rows whose scores overflow float32.
 
 Kernels multiply scores and biases by log2(e) in float32, which overflows from 2.4e38 on. A row's total then becomes NaN
-or, where all its scores became -inf, zero. Kernels count such rows, and ``recompute`` finds them.
+or, where all its scores became -inf, zero. Kernels count such rows; ``recompute_in_float64`` finds them.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.arguments.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import NONE, Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
-# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits in float32.
+# Scores beyond LARGE may overflow before the softmax; scales beyond LARGE or below 1 / LARGE lose digits in float32.
 LARGE = 1e30
-# Scales above this are so rare that it costs little to find the greatest scores that they may lead to.
+# Scales above ORDINARY are so rare that it costs little to bound their scores by the largest queries and keys.
 ORDINARY = 1e4
-CHUNK = 1 << 20  # scores at a time
+CHUNK = 1 << 20  # scores that are computed at a time
 
 
 def is_ordinary(scale: float, softcap: float) -> bool:
-    """Whether float32 holds both, and the scores that they lead to unless queries and keys are huge."""
+    """Whether float32 holds the scale, the softcap and, unless queries and keys are huge, the scores."""
     return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
 
 
@@ -30,17 +30,17 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
     if softcap != 0 and not 1 / LARGE < softcap < LARGE:
         return True
     arrays = [np.abs(as_floats(array)) for array in (query, key)]
-    query_most, key_most = (float(np.fmax.reduce(array, axis=None, initial=0)) for array in arrays)
-    return not 1 / LARGE < abs(scale) < LARGE or abs(scale) * query_most * key_most * query.shape[-1] > LARGE
+    query_peak, key_peak = (float(np.fmax.reduce(array, axis=None, initial=0)) for array in arrays)
+    return not 1 / LARGE < abs(scale) < LARGE or abs(scale) * query_peak * key_peak * query.shape[-1] > LARGE
 
 
 def recompute_in_float64(
-    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, all_rows: bool
+    arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs, all_rows: bool
 ) -> None:
     """Compute again, in place, the rows that overflowed in ``strided_attention`` with the same arguments.
 
-    all_rows  compute all rows that see a key or a sink
-    Otherwise a row stays as it is if its query, or a key that it sees, is NaN or infinite.
+    all_rows  recompute all rows that see a key or a sink
+    Without ``all_rows``, a row stays as it is if its query, or a key that it sees, is NaN or infinite.
     """
     for b, (rows, sentence) in enumerate(arrays.sentences()):
         (query_THK, key_SGK, value_SGV, out_THV), S = sentence, len(sentence[1])
@@ -50,7 +50,7 @@ def recompute_in_float64(
             g = h // (heads.query_heads // heads.key_heads)
             head = _Head(
                 heads=heads,
-                visible=visible,
+                key_mask=key_mask,
                 terms=terms,
                 sentence_head=(b, h),
                 first=rows.start,
@@ -67,34 +67,34 @@ def recompute_in_float64(
 
 
 class _Head(NamedTuple):
-    """A head of a sentence: ``sentence_head`` is (b, h), ``first`` the place of its first query among all."""
+    """A head of a sentence: ``sentence_head`` is (b, h), ``first`` the row of its first query among all queries."""
 
     heads: Heads
-    visible: Visible
+    key_mask: KeyMask
     terms: ScoreTerms
     sentence_head: tuple[int, int]
     first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
     value_SV: np.ndarray
-    out_TV: np.ndarray  # written, like the two below
+    out_TV: np.ndarray  # written, like weights_TS and logs_T
     weights_TS: np.ndarray | None
     logs_T: np.ndarray | None
 
     def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
         """Recompute the rows among ``rows_R`` that overflowed, or ``all_rows`` that see a key or a sink."""
         hidden_RS = self._hidden(rows_R)
-        kept_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
+        recomputed_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
         if not all_rows:
             out_RV = as_floats(self.out_TV[rows_R])
-            kept_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
-            if self.weights_TS is not None:  # tells an overflow from values of zero
-                kept_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
-            kept_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
-            kept_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
-        if not kept_R.any():
+            recomputed_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
+            if self.weights_TS is not None:  # a row of zeros may be due to zero values: its weights tell
+                recomputed_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
+            recomputed_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
+            recomputed_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
+        if not recomputed_R.any():
             return
-        rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
+        rows_R, hidden_RS = rows_R[recomputed_R], hidden_RS[recomputed_R]
         seen_S = ~hidden_RS.all(axis=0)
         weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
         with np.errstate(all="ignore"):
@@ -106,20 +106,20 @@ class _Head(NamedTuple):
             self.weights_TS[rows_R] = weights_RS
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
-        """Which keys each row does not see."""
-        visible, S = self.visible, len(self.key_SK)
+        """bool [R, S]: the keys that a row does not see."""
+        key_mask, S = self.key_mask, len(self.key_SK)
         hidden_RS, s_S = np.zeros((len(rows_R), S), bool), np.arange(S)
-        if visible.seen_N2 is not None:
-            begin_R1, stop_R1 = np.split(visible.seen_N2[self.first + rows_R], 2, axis=1)
-            before_RS = (s_S < begin_R1) & ((s_S >= visible.sinks) | (begin_R1 >= stop_R1))
+        if key_mask.seen_N2 is not None:
+            begin_R1, stop_R1 = np.split(key_mask.seen_N2[self.first + rows_R], 2, axis=1)
+            before_RS = (s_S < begin_R1) & ((s_S >= key_mask.sinks) | (begin_R1 >= stop_R1))
             hidden_RS |= before_RS | (s_S >= stop_R1)
-        if visible.mask_BHTS is not None:
-            hidden_RS |= ~self._rows_of(visible.mask_BHTS, rows_R)
-        if visible.states_BHTS is not None:
-            states_TS = _of_head(visible.states_BHTS, self.sentence_head)
-            hidden_RS |= states_TS[rows_R // visible.block[0]][:, s_S // visible.block[1]] == NONE
-        if visible.function is not None:
-            hidden_RS |= ~np.asarray(visible.function(*self.sentence_head, rows_R[:, None], s_S)).astype(bool)
+        if key_mask.mask_BHTS is not None:
+            hidden_RS |= ~self._rows_of(key_mask.mask_BHTS, rows_R)
+        if key_mask.states_BHTS is not None:
+            states_TS = _of_head(key_mask.states_BHTS, self.sentence_head)
+            hidden_RS |= states_TS[rows_R // key_mask.block[0]][:, s_S // key_mask.block[1]] == NONE
+        if key_mask.function is not None:
+            hidden_RS |= ~np.asarray(key_mask.function(*self.sentence_head, rows_R[:, None], s_S)).astype(bool)
         if self.terms.bias_BHTS is not None:
             hidden_RS |= self._rows_of(self.terms.bias_BHTS, rows_R) == -np.inf
         return hidden_RS
@@ -153,7 +153,7 @@ class _Head(NamedTuple):
         return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
 
     def _rows_of(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """The part [R, S] of an array that broadcasts, for these rows and all keys of the head."""
+        """The values [R, S] of a broadcast array at these rows and all keys of the head."""
         _, _, T, S = array_BHTS.shape
         rows_RS = _of_head(array_BHTS, self.sentence_head)[rows_R if T > 1 else np.zeros_like(rows_R)]
         keys = len(self.key_SK)

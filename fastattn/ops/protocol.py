@@ -1,8 +1,8 @@
-"""The operations that models are built from: the Protocol of a namespace of them, a module for each device.
+"""The Protocol of a namespace of operations, from which models are built; each device has its own namespace.
 
-``fastattn.ops.cpu``, ``reference`` and ``cuda`` are such namespaces; ``fastattn.ops.backend`` returns that of a device.
-A model takes one as an argument, and nothing else makes rows or computes on them, so the same model runs on any device.
-Where an implementation differs, its docstring says so. Without checks an operation may assume:
+The modules ``fastattn.ops.cpu``, ``reference`` and ``cuda`` are namespaces; ``fastattn.ops.backend`` finds a device's.
+A model takes a namespace as an argument, and only its operations make or compute rows, so the same model runs on any
+device. Where an implementation differs, its docstring says so. Operations check nothing; they may assume:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. All other code reads
             only their length, shape and dtype, or copies them to the host by ``np.asarray(rows)``.
@@ -11,15 +11,15 @@ indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tab
             lengths, offsets, seen keys, the rows of ``take_rows``) are int64
 parameters  NumPy arrays that are the same objects in every call: norms' weights, tables of embeddings and positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
-arrays      the callers' own, which the last operations of ``Ops`` take and return, are NumPy's
-all others  are C-contiguous, and float32 unless an operation says otherwise
+arrays      callers' arrays, which the last operations of ``Ops`` take and return, are NumPy arrays, or DeviceArrays
+the rest    all other arrays are C-contiguous, and float32 unless an operation says otherwise
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
 ``normalize_heads``, the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights;
 callers make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
 ``concatenate_rows`` may return its one part.
-A row's bits depend on its own sentence alone, not on other rows or the number of threads; but for the reference, which
-takes float64 too.
+A row's bits depend on its own sentence alone, not on other rows or the number of threads. The reference is not
+bound to this, and takes float64 too.
 """
 
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ import numpy as np
 from fastattn.arguments.attention import (
     Heads,
     KeyIndex,
+    KeyMask,
     PositionBias,
     RaggedBatch,
     ScoreTerms,
     SoftmaxOutputs,
     StridedArrays,
-    Visible,
 )
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.arguments.recurrent import Columns, States
@@ -51,7 +51,7 @@ OutputSubset: TypeAlias = Any
 
 
 class ImageOps(Protocol):
-    """Operations on images, whose pixels are rows: channels are last inside.
+    """Operations on images, whose pixels are rows; the channels are last.
 
     So a 1x1 convolution is ``linear``, the mean of an image is ``pool``, and patches are a transformer's rows.
     """
@@ -88,10 +88,10 @@ class ImageOps(Protocol):
     def pool_areas(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
         """The "max" or "mean" of each area of ``out``; areas cut an image into equal parts, which may overlap."""
 
-    def sample_pixels(self, x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
-        """Bilinear samples at points (y, x) of each image, float32, in pixels from the middle of the first: [B P, D].
+    def sample_pixels(self, x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, border: str) -> np.ndarray:
+        """Bilinear samples of each image at points (y, x), float32, in pixels from the middle of the first: [B P, D].
 
-        beyond  what lies outside the image: "zeros", or the nearest "edge"
+        border  the values outside the image: "zeros", or those of the nearest "edge"
         """
 
     def gate_pixels(
@@ -100,9 +100,9 @@ class ImageOps(Protocol):
         grid: PixelGrid,
         channels_BD: np.ndarray | None = None,
         pixels_N1: np.ndarray | None = None,
-        added: float = 0.0,
+        offset: float = 0.0,
     ) -> np.ndarray:
-        """x times the gates of its image's channels, of its pixels, or of both, plus ``added`` x."""
+        """x * (gate + offset): a pixel's gate is that of its channel in the image, its own, or the product of both."""
 
 
 class Ops(ImageOps, Protocol):
@@ -111,13 +111,13 @@ class Ops(ImageOps, Protocol):
     # threads
 
     def use_threads(self, count: int) -> AbstractContextManager[None]:
-        """A context in which operations use so many threads."""
+        """A context in which operations use ``count`` threads."""
 
     def current_threads(self) -> int:
         """The number of threads that the operations use."""
 
     def thread_limit(self) -> int:
-        """The most threads that ``use_threads`` takes."""
+        """The greatest number of threads that ``use_threads`` takes."""
 
     def free_memory(self) -> int | None:
         """The free bytes of a card, by which batches are sized; None where rows lie in the host's memory."""
@@ -125,13 +125,13 @@ class Ops(ImageOps, Protocol):
     # whole rows
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array of that shape, C-contiguous, of any values."""
+        """An array, C-contiguous, whose values are arbitrary."""
 
     def as_rows(self, x: np.ndarray) -> np.ndarray:
-        """A caller's array as rows: C-contiguous and aligned, copied only if it is not."""
+        """A caller's array as rows, C-contiguous and aligned; copied only if the array is not so already."""
 
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """The rows of these numbers, int64, which may repeat, in their order: x_RD."""
+        """x_RD: the rows with the numbers ``rows_R``, int64, which may repeat, in their order."""
 
     def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """The rows of all parts, at least one, end to end; a single part is returned itself."""
@@ -143,18 +143,18 @@ class Ops(ImageOps, Protocol):
         """x * factor."""
 
     def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-        """Each row beside the rows before and after it in its sentence, or zeros: [N, (before + 1 + after) D]."""
+        """[N, (before + 1 + after) D]: each row between its neighbours, side by side; zeros beyond its sentence."""
 
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-        """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
+        """pooled_BE of a ragged batch, E = D * len(modes): the vectors of all ``modes`` side by side.
 
-        skip  how many first rows of every sentence (those of a prompt) take no part.
+        skip  the number of first rows of every sentence, those of a prompt, that take no part.
         """
 
     def softmax(self, x_NS: np.ndarray) -> np.ndarray:
         """e**x divided by its sum along the row (Bridle 1990); float32 [N, S], C-contiguous.
 
-        -inf yields 0, a row of nothing else zeros; a row with NaN or +inf is NaN.
+        -inf yields 0, and a row of -inf alone zeros; a row with NaN or +inf becomes NaN.
         """
 
     # linear layers, norms, embeddings, positions
@@ -162,17 +162,17 @@ class Ops(ImageOps, Protocol):
     def pack_linear(
         self, weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32"
     ) -> PackedLinear:
-        """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
+        """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (None: zeros); see spec.PRECISIONS.
 
-        int8 and int4 keep weights that are quantized so already; others are quantized here. int4 and int8_groups need
-        whole groups of 32 inputs.
+        int8 and int4 keep weights that have that quantization already, and quantize all others. int4 and int8_groups
+        need whole groups of 32 inputs.
         """
 
     def packed_layout(self, precision: str) -> str | None:
         """The name of ``pack_linear``'s layout on this machine, part of the names of cached files; None: not cached.
 
-        Where there is one, PackedLinear.arrays() returns NumPy arrays by name, in the shapes of ``packed_shapes``, from
-        which ``packed_of`` makes the layer again.
+        If cached, PackedLinear.arrays() returns NumPy arrays by name, in the shapes of ``packed_shapes``, from which
+        ``packed_of`` makes the layer again.
         """
 
     def packed_shapes(self, outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
@@ -189,13 +189,13 @@ class Ops(ImageOps, Protocol):
         residual_NF: np.ndarray | None = None,
         multiply_NF: np.ndarray | None = None,
     ) -> np.ndarray:
-        """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
+        """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the residual is added last.
 
-        The residual is added last.
+        All inputs are float32 and C-contiguous.
         """
 
     def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
-        """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020); the bits are those of two products.
+        """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020), with the bits of two ``linear``.
 
         V and c are the weights and bias of the gate, in W's size and precision.
         """
@@ -216,7 +216,7 @@ class Ops(ImageOps, Protocol):
         """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
 
     def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
-        """Root mean square normalization, in place, of a row's H heads of width K from ``column`` on; float32."""
+        """``rms_norm`` of each of a row's H heads of width K from ``column`` on, in place; float32."""
 
     def embed(
         self,
@@ -228,8 +228,8 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-        table           [V, D], or the packed weights (float32, int8 or int8_groups) of the linear layer that shares it:
-                        a column of these takes microseconds a token to read, where a second copy takes V D numbers
+        table           [V, D], or the packed weights (float32, int8 or int8_groups) of the linear layer that shares it.
+                        Reading a token's column of packed weights takes microseconds; a table takes V D numbers
         ids, positions  int32; the caller has checked that they are inside their tables
         """
 
@@ -246,7 +246,7 @@ class Ops(ImageOps, Protocol):
     ) -> None:
         """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on by the angles of their rows' positions.
 
-        cos_PK2, sin_PK2  tables by position, float32; twice their width is turned in a head, further columns stay.
+        cos_PK2, sin_PK2  tables by position, float32; the first 2 K2 columns of a head turn, further columns stay.
         interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
         positions_N       int32.
         """
@@ -256,7 +256,7 @@ class Ops(ImageOps, Protocol):
     def seen_around(
         self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
     ) -> np.ndarray:
-        """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
+        """seen_N2 int64 for a RaggedBatch: each query's first key and the stop of its keys, within its sentence.
 
         Query t sees keys t + offset - before to t + offset + after; a negative ``before`` or ``after`` sets no bound.
         All numbers and their sums are int64.
@@ -280,17 +280,17 @@ class Ops(ImageOps, Protocol):
         Head h of query row n is query[n, query_column + h K : + K].
         bias_BHTS      added after the scale; axes of length one are broadcast; -inf hides a key
         position_bias  added too; a query's position is its index in its sentence
-        distances      disentangled attention (He 2021), see ``pack_distances``; of as many key heads as query heads
+        distances      of ``pack_distances``: disentangled attention (He 2021); query and key heads are equally many
         weights_BHTS   if not None, written: the softmax weights, 0 for a hidden key
         A query that sees no key yields zeros.
         """
 
     def pack_distances(self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
-        """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
+        """Pack the rows of distances of disentangled attention (He 2021, section 3.1) for ``attention``.
 
         key_LE    [L, H K], L odd: the product of query t with row L // 2 + s - t is added to its product with key s.
                   Farther positions share the first row or the last; None: nothing is added
-        query_LE  likewise: the product of that row with key s is added
+        query_LE  likewise: the product of key s with row L // 2 + s - t is added
         """
 
     def attention_step(
@@ -298,7 +298,7 @@ class Ops(ImageOps, Protocol):
         query_NE: np.ndarray,
         key_ME: np.ndarray,
         value_ME: np.ndarray,
-        seen: KeyIndex,
+        key_index: KeyIndex,
         heads: Heads,
         *,
         bias_NHS: np.ndarray | None = None,
@@ -306,25 +306,25 @@ class Ops(ImageOps, Protocol):
         weights_NHS: np.ndarray | None = None,
         vector_HK: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Attention over tables of keys and values, of which each query sees those listed for it; out_NF float32.
+        """Attention over tables of keys and values, where a query sees the rows of ``key_index``; out_NF float32.
 
-        A step has one query for each row of the index. The next chunk of a prefill has several, with ascending stops,
-        each with the same bits as in a step.
+        A step has one query for each row of the index. A chunk of a prefill has several, with ascending stops, and each
+        has the same bits as in a step.
         bias_NHS       added after the scale; axes N and H of length one are broadcast; -inf hides a key
         position_bias  added too; a query's position is that of the last key before its stop
         weights_NHS    if not None, written: the softmax weights, 0 for a hidden key
         vector_HK      scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap
-        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Keys and
-        values are of one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` has it.
+        A query that sees no key yields zeros. It is fastest if rows with the same keys are adjacent. Keys
+        and values have one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` writes it.
         """
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
-        """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
+        """The mean of the first ``heads`` heads of weights [B, H, T, S] or [R, H, S]: float32 [B, T, S] or [R, S]."""
 
     # tables of the key-value cache, recurrent states
 
     def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray:
-        """A table [rows, W], C-contiguous, of any values, whose W is at least ``width``."""
+        """A table [rows, W], C-contiguous, with W at least ``width``; its values are arbitrary."""
 
     def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray:
         """A table of ``rows`` rows, which begins with all rows of this table."""
@@ -335,11 +335,11 @@ class Ops(ImageOps, Protocol):
     def write_rows(
         self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
     ) -> None:
-        """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
+        """Copy row n of the values, from ``first_column`` on, to the start of the table's row rows_N[n].
 
         table_ME   written. float32; or uint16, the bits of the nearest bfloat16; or, on targets that convert float16,
                    int16, the bits of the nearest float16; or int8: each head of ``head_width`` values as multiples of
-                   its greatest magnitude / 127, a float32 that lies behind the head
+                   a float32 scale behind the head, which is its greatest magnitude / 127
         rows_N     int32, inside the table and all different
         """
 
@@ -358,7 +358,7 @@ class Ops(ImageOps, Protocol):
 
         inputs_NE   [N, 2 D]: x, then f; s is the sigmoid
         states_MW   W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to the row
-                    ``rows_N[n]``. Both are int32; row n comes behind the row whose state it continues
+                    ``rows_N[n]``. Both are int32. A row that continues the state of row m has n > m
         """
 
     def running_average(
@@ -369,7 +369,7 @@ class Ops(ImageOps, Protocol):
         rows_N: np.ndarray,
         positions_N: np.ndarray,
     ) -> np.ndarray:
-        """The average of each row and all rows before it in its sentence (Zhang 2018); float32 [N, D].
+        """Each row's average with all rows before it in its sentence (Zhang 2018); float32 [N, D].
 
         states_MW    W >= D: the sums, which are read and written like the states of ``ssru``
         positions_N  int32: how many rows come before
@@ -378,9 +378,9 @@ class Ops(ImageOps, Protocol):
     # recurrent layers
 
     def gate_rows(self, gates: int, units: int) -> np.ndarray | None:
-        """The order, int64, in which ``recur`` needs the rows of weights [gates * units, D]; None: as they are.
+        """The order, int64, in which ``recur`` needs the rows of weights [gates * units, D]; None: unchanged.
 
-        -1 stands for a row of zeros. The layer that makes the inputs and ``recur``'s own are both packed in that order.
+        -1 stands for a row of zeros. The layer that makes the inputs is packed in that order, like ``recur``'s weights.
         """
 
     def recur(
@@ -395,17 +395,17 @@ class Ops(ImageOps, Protocol):
         """hidden_NH of a recurrent layer (``spec.recurrent`` CELLS): sentence b is rows starts[b] to starts[b + 1].
 
         inputs_NE  W x + b of each direction, side by side
-        weights    U and its bias for each direction: the first reads forward, the second backward. Their results lie
+        weights    U and its bias for each direction: the first reads forward, the second backward; their results lie
                    side by side
         """
 
     def join_columns(self, parts: Sequence[Columns]) -> np.ndarray:
-        """Rows of all parts side by side."""
+        """The rows of all parts side by side."""
 
     # steps of greedy search, recorded or not
 
     def recorder(self) -> Any:
-        """What records calls of operations in order to repeat them, see ``fastattn.runtime.recording``; or None."""
+        """A recorder of operations' calls, which repeats them (``fastattn.runtime.recording``), or None."""
 
     def take_tokens(self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
         """Make each running row's chosen token its next input, at the next position, in a fresh row of the cache.
@@ -422,15 +422,15 @@ class Ops(ImageOps, Protocol):
         ends_E: np.ndarray,
         rows: StepRows,
     ) -> None:
-        """Choose the best next token of each running row, as ``project_top_k`` does, and add its score to the row's.
+        """Choose the best next token of each running row, as ``project_top_k`` does, and add its score to ``scores_R``.
 
-        ends_E  int32: the tokens that end a row; its limit of tokens ends it too
+        ends_E  int32: the tokens that end a row; a row ends at its limit of tokens too
         """
 
     # the projection onto the vocabulary, or for each row onto a subset of it
 
     def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
-        """The weights of ``packed`` by rows; not copied if they lie by rows and a row is of whole vectors."""
+        """The weights of ``packed`` by rows: ``weight_FD`` itself if it lies by rows of whole vectors, else a copy."""
 
     def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset:
         """The outputs ``ids``: int32, ascending, at least one, all in range."""
@@ -443,9 +443,9 @@ class Ops(ImageOps, Protocol):
     def project_peaks(
         self, x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
     ) -> np.ndarray:
-        """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
+        """Each sentence's maxima of x W' + b, no less than ``least``: float32 [B, outputs].
 
-        starts_B1  where each sentence's rows start, and N
+        starts_B1  the first row of each sentence, and N
         """
 
     def project_top_k(
@@ -458,7 +458,7 @@ class Ops(ImageOps, Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
-        normalized  False: logits instead of log-probabilities, which saves an exponential for each
+        normalized  False: logits instead of log-probabilities, which saves an exponential for each logit
         Where fewer than k ids can be chosen, -inf and -1 fill the row.
         """
 
@@ -474,7 +474,7 @@ class Ops(ImageOps, Protocol):
         -inf for a target outside the row's subset.
         """
 
-    # on callers' arrays; no model needs these
+    # operations on callers' arrays, which no model needs
 
     def as_array(self, array: Any) -> Any:
         """The caller's array itself, or an array in the device's own memory as a DeviceArray."""
@@ -482,18 +482,18 @@ class Ops(ImageOps, Protocol):
     def on_host(
         self, arrays: StridedArrays, outputs: SoftmaxOutputs
     ) -> AbstractContextManager[tuple[StridedArrays, SoftmaxOutputs]]:
-        """The arrays in the host's memory; what the host writes to the results is copied to the device at the end."""
+        """A context with copies in the host's memory; at its end the results are copied to the device."""
 
     def reads_float16(self) -> bool:
-        """Whether attention reads arrays of float16, and cache tables of its bits (int16), as they are."""
+        """Whether attention reads arrays of float16, and cache tables of float16's bits (int16), as they are."""
 
     def compile_function(self, function: Any, kind: str) -> Any:
-        """A user's "score_mod" or "mask_mod" as operations take it; InputError where it cannot be compiled."""
+        """Compile a user's "score_mod" or "mask_mod" for operations; InputError where it cannot be compiled."""
 
     def strided_attention(
-        self, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+        self, arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
     ) -> int:
-        """Attention of arrays where they lie. Returns how many rows had scores that overflowed: they are NaN or 0."""
+        """Attention on callers' arrays in place. Returns how many rows are NaN or 0, their scores having overflowed."""
 
     def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
         """states_BHTS uint8 of blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
@@ -508,10 +508,10 @@ class Ops(ImageOps, Protocol):
         vector_HK: np.ndarray | None = None,
         bias_BHTS: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
+        """The key of each query's greatest score, int64 (B, H, T), the first of equal scores; -1 where it sees none.
 
         Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it
+        seen_BT2  the first key that each query sees, and the stop; ``bias_BHTS`` is that of ``attention``
         """
 
     def local_attention(
@@ -523,13 +523,13 @@ class Ops(ImageOps, Protocol):
         windows_BTH2: np.ndarray,
         *,
         scale: float,
-        spread: float,
+        decay: float,
         weights_BHTS: np.ndarray | None = None,
     ) -> np.ndarray:
-        """out_BTHV: a softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times the values.
+        """out_BTHV: a softmax of scale q k over a window of keys, times exp(-(s - centre)**2 decay), times the values.
 
         windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
-        spread        1 / (2 sigma**2); 0: no Gaussian
+        decay         1 / (2 sigma**2); 0: no Gaussian
         weights_BHTS  if not None, written: the weights, 0 outside the window
         A query with an empty window yields zeros. Arrays are float32 and C-contiguous.
         """
@@ -547,14 +547,14 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """out_NHV: node n's softmax over its neighbours indices[starts[n]:starts[n + 1]], and their weighted values.
 
-        terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
-        dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
+        terms   (target_NH, source_MH): scores are LeakyReLU(target[n] + source[m]), of slope ``factor`` below zero
+        dots    (query_NHK, key_MHK): scores are factor query[n] . key[m]
         weights_EH  if not None, written: each neighbour's weight
         A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous.
         """
 
     def unit_vectors(self, x: np.ndarray) -> np.ndarray:
-        """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction but infinity."""
+        """Vectors along the last axis divided by their length; zeros stay. No length of a finite vector overflows."""
 
     def nearest_rows(
         self, queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
@@ -562,10 +562,10 @@ class Ops(ImageOps, Protocol):
         """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
 
         queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or queries of float32 with a corpus of float16; the
-                               corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
+                               corpus has N < 2**32 rows, each of adjacent numbers, at any stride
         k                      1 to N
         by_length              divide dot products by the row's length, at least 1e-12
         bits                   the score is minus the number of bits that differ, not a dot product
-        Equal scores are in the order of ids. Where fewer than k scores are numbers, -inf and -1 fill the row. Integers
+        Equal scores are in the order of ids. NaN is no score: -inf and -1 fill a row with fewer than k. Integers
         are summed and compared exactly up to D = 32,768.
         """

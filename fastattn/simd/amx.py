@@ -4,13 +4,13 @@ Eight registers hold up to 16 rows of 64 bytes each; a thread first loads a conf
 instruction multiplies 16 rows of A, of 16 words each, by 16 steps of B, of 16 columns each, into 16 x 16 sums; a word
 is a step of a column: four int8 or two bfloat16. Constants name the registers; LLVM allots none by itself.
 
-A tile is 32 rows at most times a panel. It loads staged rows and panels as they lie: 64 bytes of 16 rows are one
+A tile is at most 32 rows times a panel. It loads staged rows and panels as they lie: 64 bytes of 16 rows are one
 register, 16 steps of 16 of a panel's columns another. Two registers of rows meet two of columns, so four loads serve
 four products; a panel's third column of registers goes alone, and up to 16 rows go alone with all three. The sums go to
 a scratch of 6 KB in L1, where the tile adds bias, factors and residual.
 
 Sums of int8 are exact, so they have the bits of any other instruction. Sums of bfloat16 have an order of their own, of
-blocks of 32 values, whatever the number of rows. Rows of a register do not mix, so any bytes may lie behind the last.
+blocks of 32 values, whatever the number of rows. Rows of a register do not mix, so any bytes may follow the last row.
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBUSD, TDPBF16PS.
 """
@@ -26,7 +26,7 @@ from fastattn.simd.target import TARGET
 from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
 from fastattn.simd.vector import as_array_routine, as_intrinsic
 
-SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
+SUMS, FULL_HEIGHT = 4, 5  # the number of registers of sums; the first register that always has TILE_ROWS rows
 MOST_ROWS = 2 * TILE_ROWS
 
 # Tests replace these to run tiles on CPUs without them.
@@ -47,15 +47,15 @@ def _emit(emitter: Emitter, instruction: str, *arguments) -> None:
 
 
 def configure(emitter: Emitter, rows) -> None:
-    """Give the registers before REST ``rows`` rows (i64), 1 to TILE_ROWS, and the others TILE_ROWS."""
+    """Give the registers before FULL_HEIGHT ``rows`` rows (i64), 1 to TILE_ROWS, and the others TILE_ROWS."""
     builder = emitter.builder
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(I64, 8))
     place.align = 8
-    low, high = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
+    low, high = sum(1 << 8 * n for n in range(FULL_HEIGHT)), sum(TILE_ROWS << 8 * n for n in range(FULL_HEIGHT, 8))
     by_register = builder.or_(builder.mul(rows, I64(low)), I64(high))
     wide = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
-    # byte 0: the palette; from 16 on 16 bits a register, the bytes of a row; from 48 on 8 bits each, the rows
+    # byte 0: the palette; from byte 16 on 16 bits a register: the bytes of a row; from byte 48 on 8 bits each: the rows
     for n, word in enumerate([I64(1), I64(0), wide, wide, I64(0), I64(0), by_register, I64(0)]):
         builder.store(word, builder.gep(place, [I64(0), I64(n)]))
     _emit(emitter, "configure", builder.bitcast(place, _I8.as_pointer()))
@@ -78,10 +78,10 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     """Emit one pass: ``rows`` registers of rows times some columns of registers, to ``sums``, (address, row).
 
     operands  (a, a_row, b, b_step): addresses and distances
-    ahead     (address, bytes a block) of what the pass prefetches, or None
+    ahead     (address, bytes a block) of the memory that the pass prefetches, or None
 
-    Products of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other
-    and to the sum; numbers too small to be normal count as zero.
+    Products of bfloat16 are summed in float32 from zero, even and odd values apart; then both sums are added to each
+    other and to the accumulator. Subnormal numbers count as zero.
     """
     builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
@@ -158,9 +158,9 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
     """The intrinsic ``tile(weights, remaining, rows, panels, steps, out, affine, residual)``.
 
-    remaining  the number of rows, of which the tile takes the first 32 at most.
+    remaining  the number of rows, of which the tile takes at most the first 32.
     steps      of the inner dimension, whole blocks of TILE_STEPS.
-    The other arguments are make_linear_tile's. The registers are configured for the task's rows, 16 at most. Staged
+    The other arguments are make_linear_tile's. The registers are configured for the task's rows, at most 16. Staged
     rows have whole blocks, and the tile may read as many rows as fill a register of the configured height.
     """
 

@@ -13,18 +13,18 @@ SIZE = LANES * 4  # bytes of a vector
 LINE = 64  # bytes of a cache line, on most CPUs
 LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
 
-# Of the tiles of scores.py: accumulators are whole groups of LANES.
+# The tiles of scores.py, whose accumulators are whole groups of LANES: their rows and queries.
 ROWS, QUERIES = (4, 4) if TARGET.registers == 32 else (4, 2)
-ROWS_OF_ONE = ROWS * QUERIES  # of a tile of one query
+ROWS_OF_ONE = ROWS * QUERIES  # rows of a tile of one query
 WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they take int16, half a vector at a time
 
-# Of a tile register: rows at most, bytes of a row, and the steps of a product.
+# A tile register: its greatest number of rows, the bytes of a row, and the steps of a product.
 TILE_ROWS, TILE_BYTES, TILE_STEPS = 16, 64, 16
 # Staged rows have room for a multiple of STAGED_ROWS and start at a multiple of STAGED_START bytes. A tile register
 # reads all the rows that it has, and loads in half the time where each row lies on one cache line.
 STAGED_ROWS, STAGED_START = (TILE_ROWS, TILE_BYTES) if TARGET.tiles else (1, 1)
 
-# Of weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32; bytes of a
+# Weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32; bytes of a
 # group of one output in a panel, of 4 bits 16 and two float16, of 8 bits 32 and one; rows of a tile, whose float sums
 # stay in registers.
 GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP, PACKED_GROUP_8 = 32, 40, 20, 34
@@ -40,14 +40,14 @@ StagedRow = namedtuple("StagedRow", "address factor")
 Panels = namedtuple("Panels", "address distance ahead ahead_step")
 # Packed weights in groups: a panel's numbers and float16, from a column on.
 GroupedPanel = namedtuple("GroupedPanel", "numbers halves")
-# What turns sums into outputs, one number a column; factors and corrections for integers only.
+# The numbers that turn sums into outputs, one a column; factors and corrections for integers only.
 Affine = namedtuple("Affine", "bias factors corrections")
 # The operands of a linear tile: StagedRows, Panels, the number of steps, Rows, Affine, Rows; see make_linear_tile.
 LinearTile = namedtuple("LinearTile", "rows panels steps out affine residual")
 # Bytes of a row's whole vectors, the number of 4-byte words behind them, and the address of a mask of these words.
 RowWidth = namedtuple("RowWidth", "whole tail mask")
-# What turns sums into scores: an int32 for each row of each query, added to sums of integers; a float32 factor for each
-# row, which multiplies floats always, and integers if ``scaled``.
+# The numbers that turn sums into scores: an int32 for each row of each query, added to sums of integers; for each row a
+# float32 factor, which multiplies floats always, and integers if ``scaled``.
 Terms = namedtuple("Terms", "starts scales scaled")
 
 
@@ -57,9 +57,9 @@ class Format:
 
     group    values of the inner dimension in one step; adjacent in B for each column.
     integer  whether sums are int32.
-    b_bytes  of one value in B.
-    a_bytes  of one staged value in A.
-    offset   added to every value of A; the sums' start corrects it: 128 if the instruction takes unsigned values.
+    b_bytes  bytes of one value in B.
+    a_bytes  bytes of one staged value in A.
+    offset   added to every value of A, which the sums' start corrects: 128 if the instruction takes unsigned values.
     """
 
     name: str
@@ -100,14 +100,14 @@ def format_for(precision: str, target: Target = TARGET) -> Format:
 
 
 def step_block(precision: str, target: Target = TARGET) -> int:
-    """The number of which a panel's steps are a multiple: tile registers multiply whole blocks."""
+    """A panel's steps are a multiple of this number: tile registers multiply whole blocks."""
     return TILE_STEPS if precision in target.tiles else 1
 
 
 def staged_block(precision: str, target: Target = TARGET) -> int:
-    """The number of which a staged row's bytes are a multiple: whole vectors and steps, or rows of a tile register.
+    """A staged row's bytes are a multiple of this number: whole vectors and steps, or rows of a tile register.
 
-    What a step reads behind the row's last vector, in int8 alone, meets zeros among the weights.
+    In int8 a step may read bytes behind the row's last vector; they meet zeros among the weights.
     """
     whole = max(target.lanes, *(format_for(narrow, target).group for narrow in ("int8", "bfloat16")))
     return TILE_BYTES if precision in target.tiles else whole * format_for(precision, target).a_bytes

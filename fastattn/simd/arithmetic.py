@@ -1,8 +1,8 @@
 """One step of a register tile: a word of A times vectors of packed B, in three precisions.
 
 An Arithmetic has the form of the operands in memory and the instructions that multiply them. The target's features
-choose that of a precision. All choices for a precision sum the same products: integers exactly; bfloat16, where the CPU
-has an instruction for it, in another order, and on Arm with another rounding.
+choose the Arithmetic of a precision. All choices for a precision sum the same products: integers exactly; bfloat16, if
+the CPU has an instruction for it, in another order, and on Arm with another rounding.
 """
 
 from collections.abc import Callable
@@ -39,20 +39,20 @@ class Arithmetic(Format):
     """One way to multiply: its operands' format, and the instructions.
 
     spread   (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
-    abreast  (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
+    adjacent  (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
     operand  (emitter, address) -> B's operand of ``add``: LANES words.
     add      (emitter, operand of A, operand of B, sums) -> the sums plus the products.
     rows     of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
              rows by LANES / 2 columns, and an operand of B has LANES / 2 columns.
-    alone    the arithmetic of one row of A and unpacked rows of B, if ``rows`` is 2.
+    single_row  the arithmetic of one row of A and unpacked rows of B, if ``rows`` is 2.
     """
 
     spread: Callable
-    abreast: Callable
+    adjacent: Callable
     operand: Callable
     add: Callable
     rows: int = 1
-    alone: "Arithmetic | None" = None
+    single_row: "Arithmetic | None" = None
 
 
 def _vector(emitter: Emitter, element, per_lane: int):
@@ -90,7 +90,7 @@ def _spread_two(emitter: Emitter, address):
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
-def _two_abreast(emitter: Emitter, address):
+def _two_adjacent(emitter: Emitter, address):
     """(even, odd): the floats of two vectors at even and at odd indices."""
     lanes = emitter.target.lanes
     first, second = (emitter.load(emitter.builder.add(address, I64(skip))) for skip in (0, 4 * lanes))
@@ -141,7 +141,7 @@ def _spread_parted(emitter: Emitter, address):
     return _spread_pair(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
-def _parted_abreast(emitter: Emitter, address):
+def _parted_adjacent(emitter: Emitter, address):
     return _halves(emitter, _part_pairs(emitter, emitter.read(address, _vector(emitter, I16, 2), 1)))
 
 
@@ -185,7 +185,7 @@ def _add_pairs(emitter: Emitter, spread, operand, total):
 
 
 def _add_widened(emitter: Emitter, spread, operand, total):
-    """Two products of int16, where no instruction does both."""
+    """Two products of int16, without an instruction that computes both."""
     builder, lanes = emitter.builder, emitter.target.lanes
     value = builder.bitcast(spread, _vector(emitter, I16, 2))
     product = builder.mul(*(builder.sext(v, _vector(emitter, I32, 2)) for v in (value, operand)))
@@ -195,7 +195,7 @@ def _add_widened(emitter: Emitter, spread, operand, total):
 
 
 def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
-    """The format of that precision and name with its instructions."""
+    """The Arithmetic of a format and its instructions."""
     return Arithmetic(*astuple(FORMATS[precision][name]), *instructions)
 
 
@@ -211,7 +211,7 @@ INT8 = {
     "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, add_unsigned),
     "sdot": _SDOT,
     "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_matrices, 2, _SDOT),
-    "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
+    "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_adjacent, _widen_parted, _add_long),
     "pairs": _arithmetic("int8", "pairs", _spread_word, load_words, _widen_pairs, _add_pairs),
     "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
@@ -226,7 +226,7 @@ _BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, 
 BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
     "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
-    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_pairwise),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_adjacent, _widen_two, add_pairwise),
     # rows in the form for tile registers; dot products with single rows of weights read it too, and widen it
     "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_pairwise),
 }

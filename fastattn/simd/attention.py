@@ -8,7 +8,7 @@ key. A division takes as long as several multiply-adds, so two terms share one:
 
     v / p + w / q = (v q + w p) / (p q)
 
-Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32, so that p q does not overflow.
+Each divisor is at least 1, and cut at 2**60, where 2 / p no longer changes a float32, so that p q does not overflow.
 """
 
 from llvmlite import ir
@@ -23,9 +23,9 @@ from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
-SHARED = 2  # terms of a division
+SHARED = 2  # terms that share a division
 RUN = 16  # terms of a partial sum: one long sum loses more digits
-MOST = 2.0**60
+TERM_BOUND = 2.0**60
 
 
 @as_intrinsic(_I, _I)
@@ -42,7 +42,7 @@ def store_byte(emitter: Emitter, value, address):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def fill_bytes(emitter: Emitter, byte, target, count):
-    """``byte`` to ``count`` bytes, or up to a multiple of LANES."""
+    """Write ``byte`` to ``count`` bytes, rounded up to a multiple of LANES."""
     builder = emitter.builder
     value = emitter.splat(builder.trunc(byte, _BYTE))
 
@@ -54,7 +54,7 @@ def fill_bytes(emitter: Emitter, byte, target, count):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def copy_bytes(emitter: Emitter, source, target, count):
-    """Copy ``count`` bytes from one address to another, and read none beyond them: the last vector overlaps others."""
+    """Copy ``count`` bytes from one address to another, and read none beyond: the last vector overlaps another."""
     builder = emitter.builder
     last = builder.sub(count, I64(LANES))
 
@@ -73,19 +73,19 @@ def copy_bytes(emitter: Emitter, source, target, count):
 def hide_unseen(emitter: Emitter, score, seen, size):
     """Set to -inf the scores whose byte in ``seen`` is 0, of ``size`` bytes of scores, whole vectors."""
     builder = emitter.builder
-    hidden, none_of_them = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
+    hidden, zeros = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
     def hide(offset):
         place = builder.add(score, offset)
         flags = emitter.read(builder.add(seen, builder.lshr(offset, I64(2))), _BYTES, 1)
-        mask = builder.icmp_unsigned("!=", flags, none_of_them)
+        mask = builder.icmp_unsigned("!=", flags, zeros)
         emitter.store(builder.select(mask, emitter.load(place), hidden), place)
 
     emitter.each(size, SIZE, hide)
 
 
 def make_any_byte(rows: int, columns: int):
-    """The intrinsic ``any_byte(address, row)``: whether a byte is not 0, of ``rows`` x ``columns``, ``row`` apart."""
+    """The intrinsic ``any_byte(address, row)``: whether any of ``rows`` x ``columns`` bytes is not 0."""
     kind, number = ir.VectorType(_BYTE, columns), ir.IntType(8 * columns)
 
     @as_intrinsic(types.boolean, _I, _I)
@@ -114,8 +114,8 @@ def make_row_maxima(rows: int):
             values = [emitter.load(builder.add(start, offset)) for start in starts]
             return [emitter.maximum(value, t) for value, t in zip(values, tops, strict=True)]
 
-        before = [emitter.splat(builder.load(place)) for place in places]
-        for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
+        old_tops = [emitter.splat(builder.load(place)) for place in places]
+        for place, value in zip(places, emitter.loop(size, SIZE, old_tops, body), strict=True):
             builder.store(emitter.fold(value, emitter.maximum), place)
 
     return as_routine(f"row_maxima_{rows}", *[_I] * 4)(emit)
@@ -125,15 +125,15 @@ def make_row_maxima(rows: int):
 def cap_row(emitter: Emitter, x, size, cap):
     """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x; NaN for NaN and infinity.
 
-    So an overflow shows as it does without a cap.
+    So an overflow of x shows as it does without a cap.
     """
-    most, zero = emitter.splat(cap), emitter.constant(0.0)
-    inverse = emitter.divide(emitter.constant(1.0), most)
+    caps, zero = emitter.splat(cap), emitter.constant(0.0)
+    inverse = emitter.divide(emitter.constant(1.0), caps)
 
     def body(offset):
         place = emitter.builder.add(x, offset)
         value = emitter.load(place)
-        capped = emitter.multiply(most, accurate_tanh(emitter, emitter.multiply(value, inverse)))
+        capped = emitter.multiply(caps, accurate_tanh(emitter, emitter.multiply(value, inverse)))
         emitter.store(emitter.fma(value, zero, capped), place)
 
     emitter.each(size, SIZE, body)
@@ -159,7 +159,7 @@ def make_exponentials(rows: int):
             results = [exp2(emitter, value) for value in values]
             for place, result in zip(places, results, strict=True):
                 emitter.store(result, place)
-            return [emitter.add(sum_before, result) for sum_before, result in zip(sums, results, strict=True)]
+            return [emitter.add(total, result) for total, result in zip(sums, results, strict=True)]
 
         sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
         for place, value in zip(totals, sums, strict=True):
@@ -170,13 +170,13 @@ def make_exponentials(rows: int):
 
 def _emit_shared(emitter: Emitter, factors: list, numbers: list):
     """The sum of factors[n] / numbers[n], with one division."""
-    tops, bottoms = factors, numbers
-    while len(bottoms) > 1:
-        pairs = range(0, len(bottoms), 2)
-        products = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
-        tops = [emitter.fma(tops[n + 1], bottoms[n], products[n // 2]) for n in pairs]
-        bottoms = [emitter.multiply(bottoms[n], bottoms[n + 1]) for n in pairs]
-    return emitter.divide(tops[0], bottoms[0])
+    numerators, denominators = factors, numbers
+    while len(denominators) > 1:
+        pairs = range(0, len(denominators), 2)
+        products = [emitter.multiply(numerators[n], denominators[n + 1]) for n in pairs]
+        numerators = [emitter.fma(numerators[n + 1], denominators[n], products[n // 2]) for n in pairs]
+        denominators = [emitter.multiply(denominators[n], denominators[n + 1]) for n in pairs]
+    return emitter.divide(numerators[0], denominators[0])
 
 
 def make_tanh_tile(rows: int, vectors: int, exponential: bool):
@@ -191,7 +191,7 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
 
     def emit(emitter, query, query_row, panel, panel_row, steps, factors, out, out_row):
         builder, lanes = emitter.builder, emitter.target.lanes
-        unit, most = emitter.constant(1.0), emitter.constant(MOST)
+        unit, most = emitter.constant(1.0), emitter.constant(TERM_BOUND)
         starts = emitter.row_addresses(query, query_row, rows)
         size = builder.mul(steps, I64(4))
 

@@ -1,4 +1,4 @@
-"""Tiles of convolutions of images, whose pixels are rows: by runs of taps, of single channels, by patches of pixels."""
+"""Tiles of convolutions of images, whose pixels are rows: by runs of taps, by single channels, by patches of pixels."""
 
 from numba import types
 
@@ -10,7 +10,7 @@ from fastattn.simd.vector import as_array_routine, as_routine
 
 
 def make_run_tile(rows: int, vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that lie in runs; only float32.
+    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that consist of runs; float32.
 
     weights  an array of packed weights, for its dtype only.
     table    addresses, int64 [runs, rows]: a row of A is made of ``runs`` runs of ``steps`` numbers each.
@@ -42,12 +42,12 @@ def make_run_tile(rows: int, vectors: int = TARGET.vectors):
 
 
 def make_filter_tile(rows: int):
-    """The intrinsic ``tile(weights, table, taps, skip, channels, filters, bias, out)`` of filters of single channels.
+    """The intrinsic ``tile(weights, table, taps, skip, channels, filters, bias, out)`` of depthwise filters.
 
     weights   an array of float32, for its dtype only.
     table     addresses of pixels, int64 [taps, rows].
-    skip      bytes of the first channel in a pixel, in a row of filters and in the bias.
-    channels  the number of channels from it on; the tile takes zeros for those that a panel has beyond.
+    skip      the byte at which the first channel begins in a pixel, in a row of filters and in the bias.
+    channels  the number of channels from there on; the tile takes zeros for a panel's further columns.
     filters   Rows: one a tap.
     out       Rows, written: a panel's columns each.
     """
@@ -84,9 +84,9 @@ def make_filter_tile(rows: int):
     return as_array_routine(f"filter_{rows}", forms, arithmetic_of)(emit)
 
 
-# Transforms of 3x3 convolutions of stride 1: 2x2 places of 4x4 pixels by 16 products instead of 36.
+# Transforms of 3x3 convolutions of stride 1: 2x2 outputs of 4x4 pixels by 16 products instead of 36.
 # Lavin and Gray 2015, "Fast Algorithms for Convolutional Neural Networks", F(2x2, 3x3).
-PIXELS = 4  # of a patch's side
+PIXELS = 4  # pixels of a patch's side
 
 
 def _both_ways(transform, square) -> list[list]:
@@ -97,9 +97,9 @@ def _both_ways(transform, square) -> list[list]:
 
 @as_routine("patch", *[types.intp] * 4)
 def patch_tile(emitter, table, size, out, distance) -> None:
-    """``size`` bytes of the 16 numbers of a patch, ``distance`` bytes apart.
+    """Write ``size`` bytes of each of a patch's 16 transformed pixels, ``distance`` bytes apart.
 
-    table  addresses of its pixels, int64 [4, 4]
+    table  addresses of the patch's pixels, int64 [4, 4]
     """
     b = emitter.builder
     pixels = [[emitter.read(b.add(table, I64(8 * (PIXELS * i + j))), I64) for j in range(4)] for i in range(4)]
@@ -119,7 +119,7 @@ def patch_tile(emitter, table, size, out, distance) -> None:
 
 @as_routine("places", *[types.intp] * 6)
 def place_tile(emitter, products, distance, size, bias, out, row) -> None:
-    """``size`` bytes of 2x2 places, rows at out, from 16 products."""
+    """Write ``size`` bytes of each of a patch's 2x2 outputs, plus the bias, from its 16 products; ``out``: rows."""
     b = emitter.builder
     sources = [[b.add(products, b.mul(distance, I64(PIXELS * i + j))) for j in range(4)] for i in range(4)]
 

@@ -74,7 +74,7 @@ def _fraction_power(e: Emitter, x):
 def exp2(e: Emitter, x):
     """2**x for x <= 127, to 2 ulp where the result is normal; exactly 0 for x <= -127, so for -inf. NaN stays.
 
-    Cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
+    It is cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
     """
     b = e.builder
     # in this order NaN passes; at the bound the exponent below becomes that of zero
@@ -104,9 +104,9 @@ def tanh(e: Emitter, x):
 
 
 def accurate_tanh(e: Emitter, x):
-    """tanh(x) close to that of a caller's own libraries: relative error below 4e-7, from 1/2 on below 1.2e-7.
+    """tanh(x) close to that of a caller's own libraries: relative error below 4e-7, from 0.55 on below 1.2e-7.
 
-    From there it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
+    From 0.55 on it is 1 - 2 t / (1 + t) with t = e**-2|x|, which reaches exactly 1, and the sign of x. NaN stays.
     """
     b, unit = e.builder, e.constant(1.0)
     magnitude = e.absolute(x)
@@ -117,7 +117,7 @@ def accurate_tanh(e: Emitter, x):
     return b.select(b.fcmp_ordered("<", magnitude, e.constant(0.55), flags=EXACT), tanh(e, x), large)
 
 
-def _reduced(e: Emitter, x):
+def _split_logarithm(e: Emitter, x):
     """x = (1 + f) 2**n with sqrt(1/2) <= 1 + f < sqrt(2): (f, n, log(1 + f)) for a positive, finite x."""
     b = e.builder
     small = b.fcmp_ordered("<", x, e.constant(2.0**-126), flags=EXACT)
@@ -131,7 +131,7 @@ def _reduced(e: Emitter, x):
     return f, n, tail
 
 
-def _ends(e: Emitter, x, value):
+def _with_special_values(e: Emitter, x, value):
     """A logarithm's value, but -inf at 0, NaN below 0, and x itself for inf and NaN."""
     b, zero, infinity = e.builder, e.constant(0.0), e.constant(float("inf"))
     value = b.select(b.fcmp_unordered("<", x, infinity, flags=EXACT), value, x)
@@ -142,15 +142,15 @@ def _ends(e: Emitter, x, value):
 
 def log(e: Emitter, x):
     """The natural logarithm to 2 ulp."""
-    f, n, tail = _reduced(e, x)
+    f, n, tail = _split_logarithm(e, x)
     value = e.fma(n, e.constant(0.693359375), e.add(f, e.fma(n, e.constant(-2.12194440e-4), tail)))
-    return _ends(e, x, value)
+    return _with_special_values(e, x, value)
 
 
 def log2(e: Emitter, x):
     """The logarithm to the base 2, exact for powers of 2."""
-    f, n, tail = _reduced(e, x)
-    return _ends(e, x, e.fma(e.add(f, tail), e.constant(LOG2_E), n))
+    f, n, tail = _split_logarithm(e, x)
+    return _with_special_values(e, x, e.fma(e.add(f, tail), e.constant(LOG2_E), n))
 
 
 def exp2_of_any(e: Emitter, x):
@@ -163,7 +163,7 @@ def exp2_of_any(e: Emitter, x):
 def power(e: Emitter, x, y):
     """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent.
 
-    For x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
+    For x < 0 the power has a value for whole y only, else it is NaN; x**0 and 1**y are 1 for any x and y.
     """
     b, zero, unit = e.builder, e.constant(0.0), e.constant(1.0)
     value = exp2_of_any(e, e.multiply(y, log2(e, e.absolute(x))))

@@ -26,8 +26,8 @@ def float32_constant(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def nested(values, forms) -> list:
-    """The values, grouped into tuples of these classes; None: a value without a tuple."""
+def grouped_values(values, forms) -> list:
+    """The values, grouped into tuples of the classes ``forms``; None: a value without a tuple."""
     fields = iter(values)
     return [form(*islice(fields, len(form._fields))) if form else next(fields) for form in forms]
 
@@ -81,10 +81,10 @@ class Emitter:
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
     def call_once(self, name: str, arguments, emit, result=None, rare=False, forms=None):
-        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if the module has none yet.
+        """Call the function ``name``; ``emit(emitter, *arguments)`` writes its body if the module has none yet.
 
         So a kernel contains and compiles long code once; the name must include all that the code depends on. LLVM moves
-        a ``rare`` call out of the way of other code: attention of short sentences takes 7% longer with a call in it
+        a ``rare`` call out of the way of other code: attention of short sentences takes 7% longer with a call
         that never happens.
 
         forms  for each argument the class of a tuple, an array to LLVM, or None: a number
@@ -102,7 +102,7 @@ class Emitter:
             if rare:
                 function.attributes.add("cold")
             inside = ir.IRBuilder(function.append_basic_block())
-            value = emit(Emitter(inside, self.target), *nested(function.args, forms))
+            value = emit(Emitter(inside, self.target), *grouped_values(function.args, forms))
             if result is None:
                 inside.ret_void()
             else:
@@ -159,7 +159,7 @@ class Emitter:
         self.builder.store(value, self.pointer(address, value.type)).align = align
 
     def load_first(self, address, count, fill, align: int = 4):
-        """The first ``count`` lanes from memory, the others from the vector ``fill``; reads nothing past the former."""
+        """The first ``count`` lanes from memory, which is not read beyond them, the others from the vector ``fill``."""
         name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
         return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
 
@@ -181,7 +181,7 @@ class Emitter:
         return self.read(address, F32)
 
     def _load_narrow(self, address, count, bits: int):
-        """LANES integers of 8 or 16 bits; with a ``count`` (i64) it reads only the first, and the others are zero."""
+        """LANES integers of 8 or 16 bits; with a ``count`` (i64) only the first are read, and the others are 0."""
         kind, align = ir.VectorType(ir.IntType(bits), self.target.lanes), bits // 8
         if count is None:
             return self.read(address, kind, align)
@@ -202,16 +202,16 @@ class Emitter:
         return self.builder.fpext(value, self.vector)
 
     def widen_float16(self, bits):
-        """LANES values of float16, i16, as float32; CPUs without an instruction for it shift, exactly too."""
+        """LANES values of float16, as i16, to float32; CPUs without an instruction use shifts, which are exact too."""
         if self.target.float16:
             return self.builder.fpext(self.builder.bitcast(bits, self.float16), self.vector)
         b = self.builder
         wide = b.zext(bits, self.integers)
         shifted = b.shl(b.and_(wide, self.integer(0x7FFF)), self.integer(13))
-        # the exponents' biases differ by 112; the greatest exponent stays the greatest
+        # the exponents' biases differ by 112; infinity and NaN keep the greatest exponent
         scaled = b.bitcast(b.fmul(b.bitcast(shifted, self.vector), self.constant(2.0**112)), self.integers)
-        endless = b.icmp_unsigned(">=", shifted, self.integer(0x1F << 23))
-        magnitude = b.select(endless, b.or_(shifted, self.integer(0x7F800000)), scaled)
+        is_special = b.icmp_unsigned(">=", shifted, self.integer(0x1F << 23))
+        magnitude = b.select(is_special, b.or_(shifted, self.integer(0x7F800000)), scaled)
         sign = b.shl(b.and_(wide, self.integer(0x8000)), self.integer(16))
         return b.bitcast(b.or_(magnitude, sign), self.vector)
 
@@ -242,7 +242,7 @@ class Emitter:
         return b.and_(b.select(unordered, self.integer(0x7FC00000), rounded), self.integer(-65536))
 
     def first_lanes(self, count):
-        """Mask of the lanes below ``count`` (i64)."""
+        """The mask of the lanes below ``count`` (i64)."""
         lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
         return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
 
@@ -287,21 +287,21 @@ class Emitter:
     def loop(self, size, step: int, initial: list, body) -> list:
         """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); returns the last values."""
         builder = self.builder
-        entry, block, done = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
-        builder.cbranch(builder.icmp_signed(">", size, I64(0)), block, done)
+        entry, block, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
+        builder.cbranch(builder.icmp_signed(">", size, I64(0)), block, after)
         builder.position_at_end(block)
         offset = builder.phi(I64)
         values = [builder.phi(value.type) for value in initial]
-        new = body(offset, values)
+        new_values = body(offset, values)
         next_offset = builder.add(offset, I64(step))
-        builder.cbranch(builder.icmp_signed("<", next_offset, size), block, done)
+        builder.cbranch(builder.icmp_signed("<", next_offset, size), block, after)
         last = builder.block
-        for phi, start, end in zip([offset, *values], [I64(0), *initial], [next_offset, *new], strict=True):
+        for phi, start, end in zip([offset, *values], [I64(0), *initial], [next_offset, *new_values], strict=True):
             phi.add_incoming(start, entry)
             phi.add_incoming(end, last)
-        builder.position_at_end(done)
+        builder.position_at_end(after)
         results = [builder.phi(value.type) for value in initial]
-        for phi, start, end in zip(results, initial, new, strict=True):
+        for phi, start, end in zip(results, initial, new_values, strict=True):
             phi.add_incoming(start, entry)
             phi.add_incoming(end, last)
         return results

@@ -4,12 +4,12 @@ A staged row has for each group 32 int8, multiples of the group's ``peak / 127``
 times the numbers' sum, a factor of a weight's minimum. A panel holds group after group, in the order in which a tile
 reads memory: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
 the inputs 4 w + i and 16 + 4 w + i, so the low halves of a vector's bytes are one operand of the instruction that
-multiplies bytes by fours, and the high halves another. Of 8 bits each group has 8 vectors of words: byte i of word w is
-the weight of input 4 w + i plus 128. The scales lie behind all groups; a minimum is -128 scales.
+multiplies bytes by fours, and the high halves another. With 8 bits a group has 8 vectors of words: byte i of word w is
+the weight of input 4 w + i plus 128. The scales lie behind all groups; a minimum is -128 times the scale.
 
 The sum of a group is exact in int32, by any instruction: at most 32 * 255 * 127. Then each output adds, group after
 group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
-depend on its row alone. Of twelve operations of a group, eight are products.
+depend on its row alone. Of a group's twelve operations, eight are products.
 """
 
 from collections.abc import Callable
@@ -32,9 +32,9 @@ MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.51
 
 
 class NibbleProduct(NamedTuple):
-    """How an instruction multiplies bytes by a row's int8: bytes below 16 alone, unless ``whole``.
+    """How an instruction multiplies bytes by a row's int8: only bytes below 16, unless ``whole``.
 
-    zero    (emitter) -> sums of nothing
+    zero    (emitter) -> empty sums
     add     (emitter, LANES words of weights, the row's word, i32, sums) -> the sums plus the products
     total   (emitter, sums) -> int32 of each lane
     """
@@ -65,7 +65,7 @@ def _add_byte_pairs(emitter: Emitter, words, word, sums):
 
 
 def _add_parted(emitter: Emitter, words, word, sums):
-    """The even and the odd bytes as int16, one after the other; their sums fit as above."""
+    """The even bytes and then the odd bytes as int16; their sums fit as in ``_add_byte_pairs``."""
     b, row = emitter.builder, ir.VectorType(I16, 2)
     both = b.bitcast(word, row)
     eight, mask = ir.Constant(row, [8, 8]), emitter.integer(0x00FF00FF)
@@ -149,12 +149,12 @@ def _read_halves(emitter: Emitter, address, skip, column: int):
 
 
 def _half_of(emitter: Emitter, word, place: int):
-    """The four bits of each byte from that place on."""
+    """The four bits of each byte from bit ``place`` on."""
     b = emitter.builder
     return b.and_(b.lshr(word, emitter.integer(place)) if place else word, emitter.integer(0x0F0F0F0F))
 
 
-# by the type of the panels
+# by the dtype of the panels
 NUMBERS = {
     types.uint8: GroupedNumbers(WORDS, TARGET.columns * PACKED_GROUP, _split_4_bits, _halves_of_4_bits),
     types.int16: GroupedNumbers(2 * WORDS, TARGET.columns * GROUP_INPUTS, _split_8_bits, _halves_of_8_bits),
@@ -166,7 +166,7 @@ def make_grouped_tile(rows: int, blocks: int):
 
     staged  StagedRows, ``rows`` of them
     panel   GroupedPanel
-    The others are make_linear_tile's, of ``blocks`` vectors each.
+    All other arguments are make_linear_tile's, of ``blocks`` vectors each.
     """
     product = product_for()
 
@@ -196,14 +196,14 @@ def make_grouped_tile(rows: int, blocks: int):
                 emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
             )
             value = emitter.fma(minimum, row_sum, value)
-            # not scale * step first: LLVM moves that to the group's start, where each takes a register, and spills
+            # not scale * step first: LLVM moves products to the group's start, where each takes a register, and spills
             return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
 
         def add_one(group, values):
             """Word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its own prefetching.
 
-            Software that prefetches 2 KB ahead gets 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block it is
-            28 and 15.
+            Prefetching 2 KB ahead by software gives 19 to 21 GB/s with 4 bits, and 26 instead of 24 with 8; going block
+            by block gives 28 and 15.
             """
             row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
             for n in range(numbers.words):
@@ -257,14 +257,14 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         peaks = emitter.absolute(values[0])
         for value in values[1:]:
             peaks = emitter.larger_magnitude(emitter.absolute(value), peaks)
-        # in scalars: LLVM 22 takes wrong lanes where a sum of all lanes is spread again
+        # as scalars: LLVM 22 takes wrong lanes if a sum of all lanes is spread again
         peak, total = emitter.fold(peaks, emitter.larger_magnitude), emitter.integer(0)
         step, inverse = emitter.divide(peak, F32(127.0)), emitter.divide(F32(127.0), peak)
         factor = emitter.splat(b.select(b.fcmp_unordered("une", peak, F32(0.0)), inverse, F32(0.0)))
         for n, value in enumerate(values):
             integers = emitter.round_to_integers(emitter.multiply(value, factor))
             emitter.store_narrow(integers, b.add(target, I64(n * SIZE // 4)), 8)
-            # the byte in memory, which differs from a NaN's integer
+            # the byte that is stored, which differs from the integer of a NaN
             stored = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))
             total = b.add(total, stored)
         row_sum = emitter.multiply(b.sitofp(emitter.fold(total, b.add), F32), step)

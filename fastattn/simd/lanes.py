@@ -2,8 +2,8 @@
 
 In lanes truth values are a MASK and whole numbers INTEGERS, int32, which wrap around; a number from an array of int64
 makes them LONGS, int64 in two registers. Outside lanes whole numbers are int64, and those from such an array LONG. A
-RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: to add to it or to compare it costs a scalar. A
-FALL is s, s - 1 and so on: a distance from a RAMP.
+RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: additions and comparisons cost a scalar's. A FALL
+is s, s - 1 and so on: a distance from a RAMP.
 
 The functions below emit an operation from a LaneEmitter and operands of one kind, for lanes and for a scalar alike.
 """
@@ -87,8 +87,8 @@ class LaneEmitter(Emitter):
         super().__init__(builder, TARGET if wide else _ONE_LANE)
         self.wide, self.lanes = wide, self.target.lanes
         self.bits = 32 if wide and not long else 64
-        self.one_whole = ir.IntType(self.bits)
-        self.wholes = ir.VectorType(self.one_whole, self.lanes)
+        self.whole_type = ir.IntType(self.bits)
+        self.wholes = ir.VectorType(self.whole_type, self.lanes)
         self.truths = ir.VectorType(I1, self.lanes)
 
     def whole(self, value: int):
@@ -124,13 +124,13 @@ class LaneEmitter(Emitter):
             return b.sext(value, self.wholes)
         if kind in RUNS:
             emit = b.add if kind == RAMP else b.sub
-            return emit(self.splat(b.trunc(value, self.one_whole)), self.count())
+            return emit(self.splat(b.trunc(value, self.whole_type)), self.count())
         if is_truth(kind):
             return b.zext(self.as_truths(value, kind), self.wholes)
         value = _as_int64(b, value, kind)
         if self.bits == 32 and not wrapped:
             value = clip(b, value, I64(-(2**31)), I64(2**31 - 1))
-        return self.splat(b.trunc(value, self.one_whole))
+        return self.splat(b.trunc(value, self.whole_type))
 
     def as_truths(self, value, kind):
         b = self.builder
@@ -173,7 +173,7 @@ def clip(builder, value, low, high):
 
 @as_intrinsic(types.void, MASK, types.intp, types.intp)
 def keep_bytes(emitter: Emitter, mask, address, count):
-    """Set LANES bytes to 0 where the mask is false, or the first ``count`` of them, and touch no others."""
+    """Set LANES bytes to 0 where the mask is false, or the first ``count`` of them, and leave all other bytes."""
     builder, zero = emitter.builder, ir.Constant(ir.VectorType(_BYTE, LANES), [0] * LANES)
     with builder.if_else(builder.icmp_signed(">=", count, I64(LANES))) as (whole, part):
         with whole:
@@ -211,8 +211,8 @@ def floor_divided(a: LaneEmitter, x, y):
     return quotient, b.select(below, a.add(remainder, y), remainder)
 
 
-def compared(symbol: str) -> tuple[Callable, Callable]:
-    """The comparisons of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
+def comparisons(symbol: str) -> tuple[Callable, Callable]:
+    """The comparisons of floats and of whole numbers; NaN is unequal to all, and neither above nor below."""
 
     def floats(a: LaneEmitter, x, y):
         compare = a.builder.fcmp_unordered if symbol == "!=" else a.builder.fcmp_ordered
@@ -221,9 +221,9 @@ def compared(symbol: str) -> tuple[Callable, Callable]:
     return floats, lambda a, x, y: a.builder.icmp_signed(symbol, x, y)
 
 
-def extreme(symbol: str) -> tuple[Callable, Callable]:
-    """The larger or smaller; NaN if either is, as in NumPy."""
-    floats_above, wholes_above = compared(symbol)
+def extremes(symbol: str) -> tuple[Callable, Callable]:
+    """The larger or the smaller of two numbers; NaN if either is NaN, as in NumPy."""
+    floats_above, wholes_above = comparisons(symbol)
 
     def floats(a: LaneEmitter, x, y):
         first = a.builder.or_(floats_above(a, x, y), a.builder.fcmp_unordered("uno", x, x))
@@ -242,8 +242,8 @@ def shift_left(a: LaneEmitter, x, n):
 
 
 def shift_right(a: LaneEmitter, x, n):
-    most = a.whole(a.bits - 1)
-    return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, most), n, most))
+    last_bit = a.whole(a.bits - 1)
+    return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, last_bit), n, last_bit))
 
 
 def is_true(a: LaneEmitter, x):
@@ -260,7 +260,7 @@ def first_if_true(a: LaneEmitter, x, y):
     return a.builder.select(is_true(a, x), x, y)
 
 
-def negated(a: LaneEmitter, x):
+def negate(a: LaneEmitter, x):
     return a.builder.xor(x, a.truth(True))
 
 
@@ -268,7 +268,7 @@ def select(a: LaneEmitter, condition, x, y):
     return a.builder.select(condition, x, y)
 
 
-def repeated(multiply: Callable, exponent: int) -> Callable:
+def repeat_product(multiply: Callable, exponent: int) -> Callable:
     def emit(a: LaneEmitter, x):
         result = x
         for digit in bin(exponent)[3:]:

@@ -22,7 +22,7 @@ store_scalar, store_integer = (as_intrinsic(types.void, kind, _A)(Emitter.store)
 
 @intrinsic
 def address(typing_context, array):
-    """The address of an array's first element, int64: ``ctypes.data`` is uint64, and plus an int64 a float."""
+    """The address of an array's first element, int64: with ``ctypes.data``, uint64, sums with int64 would be floats."""
 
     def generate(context, builder, kind, arguments):
         (value,) = arguments

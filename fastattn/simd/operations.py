@@ -23,7 +23,7 @@ from fastattn.simd.vector import VECTOR
 
 OPERATIONS: dict[str, Callable] = {}  # name -> the function that compiled code calls
 _RULES: dict[str, "_Operation"] = {}
-FAILURES: list[str] = []  # why operations have no type, latest last; the compiler of a function clears it
+FAILURES: list[str] = []  # why operations have no type, latest last; the compiler of a function clears the list
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
 _WORDS = {
@@ -34,7 +34,7 @@ _WORDS = {
     "floats_in_lanes": "a score cannot be of",
 }
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
-_FAR = 2**62  # beyond it no position is
+_FAR = 2**62  # no position is beyond it
 
 
 class _Operation:
@@ -44,14 +44,14 @@ class _Operation:
             wrapped operands; "float": always float32; "compare": a truth value; "truth": the same, of truth values;
             "bits": a truth value if all operands are, else a number; "shift": whole; "where": as the second and third
             operand
-    floats, wholes, truths  emit it from a LaneEmitter and operands of that kind; None: it takes no such operands
+    floats, wholes, truths  emit the operation from a LaneEmitter and operands of that kind; None: not for such operands
     """
 
     def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
         self.rule, self.count, self.floats, self.wholes, self.truths = rule, count, floats, wholes, truths
 
     def form(self, kinds) -> str | None:
-        """The attribute that computes it for these types: floats, wholes or truths; None: there is none."""
+        """The attribute that computes these types: floats, wholes or truths; None where there is no such operation."""
         if len(kinds) != self.count or not all(is_float(k) or is_whole(k) or is_truth(k) for k in kinds):
             return None
         values = kinds[1:] if self.rule == "where" else kinds
@@ -196,7 +196,7 @@ def _compare_with_scalar(symbol: str) -> Callable:
     """Compare a run, or int32 in lanes, with a scalar of 64 bits, without widening the lanes."""
 
     def special(builder, x: _Operand, y: _Operand):
-        vector, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
+        vector, scalar, relation = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
         if vector.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
             return None
         if builder is None:
@@ -204,29 +204,29 @@ def _compare_with_scalar(symbol: str) -> Callable:
         # LLVM computes what depends on the scalar alone once a row, if the scalar is the same for the row
         number = _int64(builder, scalar)
         if vector.kind == INTEGERS:
-            return _compare_narrow(builder, way, vector.value, number)
-        return _compare_run(builder, way, vector, number)
+            return _compare_narrow(builder, relation, vector.value, number)
+        return _compare_run(builder, relation, vector, number)
 
     return special
 
 
-def _compare_narrow(builder, way: str, x, scalar):
-    """A scalar beyond int32 has every int32 on the side on which it has 0."""
+def _compare_narrow(builder, relation: str, x, scalar):
+    """Compare int32 with a scalar; of one beyond int32, every int32 is on the same side as 0."""
     a, narrow = LaneEmitter(builder, True), builder.trunc(scalar, I32)
     fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
-    near = builder.icmp_signed(way, x, a.splat(narrow))
-    return builder.select(a.splat(fits), near, a.splat(builder.icmp_signed(way, I64(0), scalar)))
+    comparison = builder.icmp_signed(relation, x, a.splat(narrow))
+    return builder.select(a.splat(fits), comparison, a.splat(builder.icmp_signed(relation, I64(0), scalar)))
 
 
-def _compare_run(builder, way: str, run: _Operand, scalar):
+def _compare_run(builder, relation: str, run: _Operand, scalar):
     """Compare 0, 1, 2 and so on with the scalar's distance from the first position."""
     a, scalar = LaneEmitter(builder, True), lanes.clip(builder, scalar, I64(-_FAR), I64(_FAR))
     if run.kind == lanes.FALL:  # start - n < scalar where n > start - scalar
-        distance, way = builder.sub(run.value, scalar), _MIRRORED[way]
+        distance, relation = builder.sub(run.value, scalar), _MIRRORED[relation]
     else:
         distance = builder.sub(scalar, run.value)
     distance = builder.trunc(lanes.clip(builder, distance, I64(-1), I64(LANES)), I32)
-    return builder.icmp_signed(way, a.count(), a.splat(distance))
+    return builder.icmp_signed(relation, a.count(), a.splat(distance))
 
 
 _add("add", "ring", 2, LaneEmitter.add, lanes.by_builder("add"), special=_add_run)
@@ -236,29 +236,29 @@ _add("divide", "float", 2, LaneEmitter.divide)
 _add("floor_divide", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[0], lambda a, *xy: a.floor_divided(*xy)[0])
 _add("remainder", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[1], lambda a, *xy: a.floor_divided(*xy)[1])
 _add("power", "float", 2, elementary.power)
-MOST_EXPONENT = 16  # of which x**n is written as multiplications
+MOST_EXPONENT = 16  # the greatest n for which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
-    _powers = (lanes.repeated(multiply, _n) for multiply in (LaneEmitter.multiply, lanes.by_builder("mul")))
+    _powers = (lanes.repeat_product(multiply, _n) for multiply in (LaneEmitter.multiply, lanes.by_builder("mul")))
     _add(f"power_{_n}", "number", 1, *_powers)
 _add("negative", "number", 1, lambda a, x: a.subtract(a.constant(-0.0), x), lambda a, x: a.builder.sub(a.whole(0), x))
 _add("absolute", "number", 1, lanes.by_intrinsic("fabs"), lanes.absolute_whole)
-_add("maximum", "number", 2, *lanes.extreme(">"))
-_add("minimum", "number", 2, *lanes.extreme("<"))
+_add("maximum", "number", 2, *lanes.extremes(">"))
+_add("minimum", "number", 2, *lanes.extremes("<"))
 _add("where", "where", 3, lanes.select, lanes.select, lanes.select)
 for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
 ):  # fmt: skip
-    _add(_name, "compare", 2, *lanes.compared(_symbol), special=_compare_with_scalar(_symbol))
+    _add(_name, "compare", 2, *lanes.comparisons(_symbol), special=_compare_with_scalar(_symbol))
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, lanes.by_builder(_symbol), lanes.by_builder(_symbol))
 _add("and", "bits", 2, lanes.last_if_true, lanes.last_if_true, lanes.by_builder("and_"))
 _add("or", "bits", 2, lanes.first_if_true, lanes.first_if_true, lanes.by_builder("or_"))
 _add("shift_left", "shift", 2, None, lanes.shift_left)
 _add("shift_right", "shift", 2, None, lanes.shift_right)
-_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), lanes.negated)
+_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), lanes.negate)
 _add("truth", "truth", 1, truths=lambda a, x: x)
-_add("logical_not", "truth", 1, truths=lanes.negated)
+_add("logical_not", "truth", 1, truths=lanes.negate)
 _add("logical_and", "truth", 2, truths=lanes.by_builder("and_"))
 _add("logical_or", "truth", 2, truths=lanes.by_builder("or_"))
 _add("logical_xor", "truth", 2, truths=lanes.by_builder("xor"))
@@ -275,7 +275,7 @@ _add("is_nan", "compare", 1, lambda a, x: a.builder.fcmp_unordered("uno", x, x),
 
 
 def _to_whole(rounding: str | None) -> Callable:
-    """``int`` and its like: they have a whole result of a float operand, which no rule covers."""
+    """``int``, ``floor`` and so on: a whole result of a float operand, which no rule covers."""
 
     def special(builder, x: _Operand):
         if not is_float(x.kind):

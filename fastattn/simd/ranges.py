@@ -32,8 +32,8 @@ _NOT, _SAME = {"invert", "logical_not"}, {"truth", "truths_in_lanes"}
 _TRUTHS = _AND | _OR | _XOR | _NOT | _SAME
 
 
-def unknown(kind):
-    """The RANGE of all numbers, or the TRUTH of what may be either."""
+def unknown_value(kind):
+    """The RANGE of all numbers, or the TRUTH that may be true or false."""
     return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL)
 
 

@@ -12,7 +12,7 @@ from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
-AHEAD = 32  # rows from what is read to what is prefetched
+AHEAD = 32  # rows from the one that is read to the one that is prefetched
 
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
@@ -52,7 +52,7 @@ prefetch_row_far = as_intrinsic(types.void, types.intp, types.intp)(prefetch_lin
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
-    """(even, odd): the even, and the odd, runs of ``width`` lanes of both, alternately from a and b."""
+    """(even, odd): the even runs of ``width`` lanes, alternately from a and b, and likewise the odd runs."""
     lanes = range(emitter.target.lanes)
     even = [i if i // width % 2 == 0 else i - width + emitter.target.lanes for i in lanes]
     odd = [i + width if i // width % 2 == 0 else i + emitter.target.lanes for i in lanes]
@@ -83,7 +83,7 @@ def emit_lane_sums(emitter: Emitter, rows: list, add):
 
 def _make_transpose(whole: bool):
     def emit(emitter, source, source_row, rows, columns, target, target_row):
-        """Transpose a square of LANES rows and columns; see below."""
+        """Transpose a square of LANES rows and columns; see ``transpose``."""
         builder = emitter.builder
         last = builder.sub(rows, I64(1))
         loaded = []
@@ -102,8 +102,8 @@ def _make_transpose(whole: bool):
 
 
 # transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. It reads only
-# ``rows`` rows, at least 1; copies of the last replace missing ones. transpose_first reads only ``columns`` columns and
-# takes zeros for the others; transpose reads LANES columns whatever ``columns`` is.
+# ``rows`` rows, at least 1; copies of the last row replace missing rows. transpose_first reads only ``columns`` columns
+# and takes zeros for all others; transpose reads LANES columns whatever ``columns`` is.
 transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
@@ -112,7 +112,7 @@ class Element:
     """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part.
 
     A table is an array of float32, of uint16 for bfloat16, of int16 for float16, which Numba lacks, or of int8. Behind
-    a row of int8 lies its scale, a float32.
+    a row of int8 lies the row's scale, a float32.
     """
 
     def __init__(self, table):
@@ -140,7 +140,7 @@ def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: l
     """Emit the loops along the ``width`` values of rows of a table and of queries, float32, all at addresses.
 
     add    (sums, a vector of each row, a vector of each query) -> new sums
-    ahead  bytes from what the loop reads of the rows to what it prefetches
+    ahead  bytes from those that the loop reads of the rows to those that it prefetches
     """
     builder = emitter.builder
     tail = builder.and_(width, I64(LANES - 1))
@@ -236,8 +236,8 @@ def make_add_rows(sums: int, vectors: int):
             add_part(offset, vectors, element.load)
 
         def add_vector(offset):
-            count_left = builder.sdiv(builder.sub(tail_size, offset), I64(4))
-            add_part(builder.add(first, offset), 1, partial(element.load_first, count=count_left))
+            remaining = builder.sdiv(builder.sub(tail_size, offset), I64(4))
+            add_part(builder.add(first, offset), 1, partial(element.load_first, count=remaining))
 
         emitter.each(first, chunk * 4, add_chunk)
         emitter.each(tail_size, SIZE, add_vector)
@@ -270,7 +270,7 @@ def make_dot_columns(queries: int):
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row j, ``width`` values of the type of ``table``
     (see Element), for ``queries`` queries and LANES rows from the address ``rows`` on. It reads only ``count`` rows, at
-    least 1; the last stands for those beyond. query_row, row_size and out_row are distances in bytes. Each sum has the
+    least 1; the last stands for further ones. query_row, row_size and out_row are distances in bytes. Each sum has the
     order of the columns, and so the bits of a register tile.
     """
 

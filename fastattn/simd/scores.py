@@ -17,9 +17,9 @@ from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import as_array_routine
 
-NO_KEY = -(1 << 31)  # of NaN
+NO_KEY = -(1 << 31)  # the key of NaN
 LEAST_NORM = 1e-12
-IN_STEP = 4  # rows that a tile of one query reads side by side: with 16 it reads memory a tenth slower
+IN_STEP = 4  # rows that a tile of one query reads side by side; 16 rows read memory a tenth slower
 
 _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
@@ -74,15 +74,15 @@ class _Bits:
         return emitter.builder.sub(total, emitter.call(f"llvm.ctpop.v{LANES}i32", emitter.integers, differing))
 
     def add_square(self, emitter: Emitter, row, total):
-        return total  # bits have no length, and no caller wants it
+        return total  # bits have no length
 
 
 @dataclass(frozen=True)
 class _Integers:
     """Rows of int8 or uint8; scores are dot products. A row is its words and its operand for a product with a query.
 
-    vpdpbusd multiplies unsigned bytes by signed ones: the operand is the row plus or minus 128, which the sums' starts
-    make good.
+    vpdpbusd multiplies unsigned bytes by signed ones: the operand is the row plus or minus 128, which the sums' start
+    values correct.
     """
 
     signed: bool
@@ -97,8 +97,8 @@ class _Integers:
     def query(self, emitter: Emitter, address):
         if WHOLE:
             return load_words(emitter, address)
-        more = emitter.builder.add(address, I64(SIZE))
-        return [emitter.builder.bitcast(load_words(emitter, place), _PAIRS) for place in (address, more)]
+        second = emitter.builder.add(address, I64(SIZE))
+        return [emitter.builder.bitcast(load_words(emitter, place), _PAIRS) for place in (address, second)]
 
     def add(self, emitter: Emitter, row, query, total):
         _, operand = row
@@ -115,8 +115,8 @@ class _Integers:
     def _halves(self, emitter: Emitter, words) -> list:
         """The bytes as int16."""
         builder = emitter.builder
-        whole, extend = builder.bitcast(words, _BYTES), builder.sext if self.signed else builder.zext
-        halves = (emitter.pick(whole, range(first, first + 2 * LANES)) for first in (0, 2 * LANES))
+        all_bytes, extend = builder.bitcast(words, _BYTES), builder.sext if self.signed else builder.zext
+        halves = (emitter.pick(all_bytes, range(first, first + 2 * LANES)) for first in (0, 2 * LANES))
         return [extend(half, _PAIRS) for half in halves]
 
     def _add_halves(self, emitter: Emitter, row, query, total):
@@ -143,7 +143,7 @@ def comparison_of(staged):
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
     """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
-    ahead  bytes from what the loop reads of a row to what it prefetches
+    ahead  bytes from those that the loop reads of a row to those that it prefetches
     """
     builder = emitter.builder
 
@@ -234,14 +234,14 @@ def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> Non
 def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
-    staged      the array of staged queries, for its dtype only. The others are addresses or bytes:
+    staged      the array of staged queries, for its dtype only. All other arguments are addresses or bytes:
     table       of the ``rows`` rows' addresses.
     query       Rows: the queries.
     width       RowWidth.
     terms       Terms.
     thresholds  int32, of each row of each query.
     out         keys, the rows of one query after another, written.
-    ahead       from what the tile reads of a row to what it prefetches.
+    ahead       from the bytes that the tile reads of a row to those that it prefetches.
     A ``measured`` tile, of one query, computes the factors itself, 1 / length of each row, and reads no scales.
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """

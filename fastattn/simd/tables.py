@@ -14,7 +14,7 @@ from numba.extending import lower_builtin
 from fastattn.simd.emit import F32, I32, I64, suffix
 from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, LaneEmitter, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
-from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
+from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown_value
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR, register_form
 
@@ -24,14 +24,14 @@ I8 = ir.IntType(8)
 class ElementType(NamedTuple):
     """A number in a table: its LLVM type and bytes in memory, its Numba types as a scalar and in lanes.
 
-    unknown  the type of an element at a range of indices, for which nothing is read
+    range_type  the type of an element at a range of indices, for which nothing is read
     """
 
     memory: ir.Type
     bytes: int
     scalar: types.Type
     lanes: types.Type
-    unknown: types.Type | None
+    range_type: types.Type | None
 
 
 ELEMENTS = {
@@ -75,21 +75,21 @@ def extent(table, axis):
 class _LookUp(AbstractTemplate):
     def generic(self, args, kws):
         table, *index = map(types.unliteral, args)
-        result = _found(table, index)
+        result = _result_type(table, index)
         if result is None:
             FAILURES.append(_fault(table, index))
             return None
         return signature(result, table, *index)
 
 
-def _found(table, index):
+def _result_type(table, index):
     if not isinstance(table, Table) or not index:
         return None
     if not all(is_whole(kind) or is_truth(kind) or kind == RANGE for kind in index):
         return None
     wide, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
     if any(kind in IN_RANGES for kind in index):
-        return element.unknown if len(index) == table.ndim else None
+        return element.range_type if len(index) == table.ndim else None
     if len(index) < table.ndim:
         return None if wide else Table(table.element, table.ndim - len(index))
     if len(index) > table.ndim:
@@ -123,8 +123,8 @@ def _lower_extent(context, builder, signature, values):
     axis = clip(builder, axis, I64(0), I64(ndim - 1))
     result = builder.extract_value(table, 1)
     for n in range(1, ndim):
-        here = builder.icmp_signed("==", axis, I64(n))
-        result = builder.select(here, builder.extract_value(table, 1 + n), result)
+        is_axis = builder.icmp_signed("==", axis, I64(n))
+        result = builder.select(is_axis, builder.extract_value(table, 1 + n), result)
     return result
 
 
@@ -133,28 +133,28 @@ def _lower_look_up(context, builder, signature, values):
     (table, *index), (address_and_shape, *numbers) = signature.args, values
     result = signature.return_type
     if result in IN_RANGES:
-        return unknown(result)
-    look, pairs = _LookingUp(builder, table, address_and_shape), list(zip(numbers, index))
+        return unknown_value(result)
+    emitter, pairs = _LookUpEmitter(builder, table, address_and_shape), list(zip(numbers, index))
     if isinstance(result, Table):
-        return look.sub_table(pairs)
+        return emitter.sub_table(pairs)
     if result not in IN_LANES:
-        return look.scalar(pairs)
+        return emitter.scalar(pairs)
     if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
-        return look.run(pairs)
-    return look.lanes(pairs)
+        return emitter.run(pairs)
+    return emitter.lanes(pairs)
 
 
-class _LookingUp:
+class _LookUpEmitter:
     def __init__(self, builder: ir.IRBuilder, table: Table, value):
         self.builder, element = builder, ELEMENTS[table.element]
         self.memory, self.bytes = element.memory, element.bytes
         self.address = builder.extract_value(value, 0)
         self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
 
-    def _inside(self, a: LaneEmitter, value, kind, length):
+    def _index_inside(self, a: LaneEmitter, value, kind, length):
         """The index, counted from the start and moved into the axis."""
         b, i = self.builder, a.as_wholes(value, kind)
-        if a.bits == 32:  # an int32 reaches no further
+        if a.bits == 32:  # an int32 index reaches no further
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
         n = a.splat(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
@@ -168,7 +168,7 @@ class _LookingUp:
         for axis, length in enumerate(self.shape):
             offset = b.mul(offset, length)
             if axis < len(pairs):
-                offset = b.add(offset, a.result(self._inside(a, *pairs[axis], length)))
+                offset = b.add(offset, a.result(self._index_inside(a, *pairs[axis], length)))
         return offset
 
     def _place(self, offset):
@@ -177,7 +177,7 @@ class _LookingUp:
     def _load(self, address, kind):
         value = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
         value.align = self.bytes
-        # nobody writes it meanwhile, so LLVM reads an element that all lanes share once
+        # no code writes tables meanwhile, so LLVM reads an element that all lanes share once
         value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
         return value
 
@@ -232,16 +232,16 @@ class _LookingUp:
         for (value, kind), length in zip(pairs, self.shape):
             if kind in RUNS:
                 clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
-                index = b.sext(self._inside(a, clipped, kind, length), wide)
+                index = b.sext(self._index_inside(a, clipped, kind, length), wide)
             elif kind in IN_LANES:
-                index = b.sext(self._inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), wide)
+                index = b.sext(self._index_inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), wide)
             else:
                 scalar = LaneEmitter(b, False)
-                index = a.splat(scalar.result(self._inside(scalar, value, kind, length)))
+                index = a.splat(scalar.result(self._index_inside(scalar, value, kind, length)))
             offset = b.add(b.mul(offset, a.splat(length)), index)
         addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
         kind = ir.VectorType(self.memory, LANES)
-        everywhere, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)
+        all_lanes, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)
         name = f"llvm.masked.gather.v{LANES}{suffix(self.memory)}.v{LANES}p0"
-        return a.call(name, kind, pointers, I32(self.bytes), everywhere, undefined)
+        return a.call(name, kind, pointers, I32(self.bytes), all_lanes, undefined)

@@ -43,8 +43,8 @@ def _request() -> int:
 
 # LLVM's list of an Arm host's features leaves out those of integer and bfloat16 products (as of LLVM 22), though LLVM
 # uses them in code for the CPU's name. So this module compiles _PROBES and looks for the instructions.
-# Feature -> the instruction that the function of its name compiles to only if the CPU has the feature.
-_SIGNS = {"dotprod": "sdot", "i8mm": "usdot", "bf16": "bfcvtn"}
+# By feature: the instruction to which the function of that name compiles only if the CPU has the feature.
+_PROBED_INSTRUCTIONS = {"dotprod": "sdot", "i8mm": "usdot", "bf16": "bfcvtn"}
 _PROBES = """
 declare <4 x i32> @llvm.vector.partial.reduce.add.v4i32.v16i32(<4 x i32>, <16 x i32>)
 define <4 x i32> @dotprod(<4 x i32> %sums, <16 x i8> %a, <16 x i8> %b) {
@@ -75,7 +75,7 @@ def implied_features(triple: str, cpu: str, features: str) -> set[str]:
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
     assembly = machine.emit_assembly(llvm.parse_assembly(_PROBES))
     instructions = {words[0] for line in assembly.splitlines() if (words := line.split())}
-    return {feature for feature, sign in _SIGNS.items() if sign in instructions}
+    return {feature for feature, name in _PROBED_INSTRUCTIONS.items() if name in instructions}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Target:
     vectors  across a register tile; rows * vectors accumulators and vectors + 1 operands must fit the registers.
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how the CPU multiplies them: names of fastattn.simd.arithmetic.
-    float16  whether an instruction converts it (else it would be a library call).
+    float16  whether an instruction converts float16 (else it would be a library call).
     tiles    precisions whose products run in the CPU's own tile registers: see fastattn.simd.amx.
     by_lane  whether a multiply-add takes one lane of an operand for all lanes.
     """
@@ -110,7 +110,7 @@ class Target:
 
     @property
     def columns(self) -> int:
-        """Of a register tile and of a panel of packed weights."""
+        """The columns of a register tile, and of a panel of packed weights."""
         return self.lanes * self.vectors
 
 
@@ -124,7 +124,7 @@ GENERIC = Target("generic", 4, 4, 2, False)
 
 # fastattn does not use Arm's SVE: the length of its vectors is unknown when a kernel is written.
 ARM = ("aarch64", "arm64")
-# Tiles need all features of a precision; AVX-512's serve the form of the rows, and products of few rows of int8.
+# Tiles need all features of a precision; those of AVX-512 stage the rows, and multiply few rows of int8.
 _TILES = {"int8": {"amx-tile", "amx-int8", "avx512vnni"}, "bfloat16": {"amx-tile", "amx-bf16"}}
 
 

@@ -8,9 +8,9 @@ in one of the precisions of ``fastattn.simd.arithmetic``. Each element is a sum 
 depend on its tile. The loop broadcasts elements of A and reads B in vectors.
 
 Dot products with selected rows of weights read LANES rows of B along their whole length, a vector of each at a time,
-with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum stays in lanes
-until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the width
-alone.
+with the same arithmetic: all words of a vector belong to one row there, and each to its column in a tile. A sum stays
+in lanes until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the
+width alone.
 
 The functions at the end write operands from float32 in the form that the target's arithmetic takes.
 """
@@ -29,7 +29,7 @@ GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
-INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
+INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # bytes of one staged value
 
 
 def arithmetic_of(weights) -> Arithmetic:
@@ -61,14 +61,14 @@ def emit_sums(
             address, bytes_a_step = ahead
             emitter.prefetch(builder.add(address, builder.mul(step, bytes_a_step)))
         a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
-        new = []
+        new_sums = []
         for first in range(0, len(a_rows), arithmetic.rows):
-            # the last of an odd number of rows stands twice
+            # of an odd number of rows the last one is taken twice
             at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
             spread = arithmetic.spread(emitter, *at[: arithmetic.rows])
             for operand in operands:
-                new.append(arithmetic.add(emitter, spread, operand, sums[len(new)]))
-        return [builder.add(b_offset, b_step), *new]
+                new_sums.append(arithmetic.add(emitter, spread, operand, sums[len(new_sums)]))
+        return [builder.add(b_offset, b_step), *new_sums]
 
     _, *results = emitter.loop(steps, 1, [I64(0), *starts], add)
     return results if arithmetic.rows == 1 else _to_rows(emitter, results, across)[:count]
@@ -107,7 +107,7 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     a      first row of A; rows a_row apart; elements of a row are adjacent.
     b      first row of B; rows b_step apart.
     steps  the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
-    c      written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
+    c      float32, written, or added to if ``accumulate``; rows c_row apart, ``vectors`` vectors each.
     """
     arithmetic = arithmetic_for(precision)
 
@@ -146,7 +146,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
     else:
         biases = line(affine.bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
-    # memory already bounds several panels at once
+    # no prefetch for several panels at once, which memory bounds already
     ahead = (panels.ahead, panels.ahead_step) if groups == 1 else None
     sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, tile.steps, starts, vectors, ahead)
     by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
@@ -197,13 +197,13 @@ def linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out,
     out     address of a vector of float32, written
     affine  Affine: of a vector each, of the outputs in ``index``
     """
-    builder, arithmetic = emitter.builder, arithmetic.alone or arithmetic
+    builder, arithmetic = emitter.builder, arithmetic.single_row or arithmetic
     rows_at = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
     zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
 
     def add(offset, sums):
         a_offset = builder.mul(offset, I64(arithmetic.a_bytes // arithmetic.b_bytes))
-        part = arithmetic.abreast(emitter, builder.add(row.address, a_offset))
+        part = arithmetic.adjacent(emitter, builder.add(row.address, a_offset))
         operands = [arithmetic.operand(emitter, builder.add(address, offset)) for address in rows_at]
         return [arithmetic.add(emitter, part, operand, total) for operand, total in zip(operands, sums)]
 
@@ -229,7 +229,7 @@ def store_int8(emitter: Emitter, value, address):
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_bfloat16(emitter: Emitter, value, address):
     """Write the nearest bfloat16 operands."""
-    if emitter.target.bfloat16 == "dot":  # such CPUs have an instruction
+    if emitter.target.bfloat16 == "dot":  # such CPUs have an instruction that rounds
         halves = ir.VectorType(BFloat(), emitter.target.lanes)
         emitter.store(emitter.builder.fptrunc(value, halves), address, 2)
         return

@@ -104,7 +104,7 @@ def test_local_attention() -> None:
     for spread in (0.0, 0.02):
         weights, expected_weights = np.full((B, H, T, S), 7, np.float32), np.zeros((B, H, T, S))
         centres = (S * RNG.random((B, T, H))).astype(np.float32)
-        arrays, options = (QUERY, KEY, VALUE, centres), {"scale": 2.0, "spread": spread}
+        arrays, options = (QUERY, KEY, VALUE, centres), {"scale": 2.0, "decay": spread}
         wide = [array.astype(np.float64) for array in arrays]
         expected = reference.local_attention(*wide, WINDOWS, **options, weights_BHTS=expected_weights)
         close(cuda.local_attention(*arrays, WINDOWS, **options, weights_BHTS=weights), expected)
@@ -118,7 +118,7 @@ def test_local_attention() -> None:
 def test_a_score_that_is_no_number_makes_its_query_so() -> None:
     key = KEY.copy()
     key[0, 1] = np.nan
-    got = cuda.local_attention(QUERY, key, VALUE, np.zeros((B, T, H), np.float32), WINDOWS, scale=1.0, spread=0.0)
+    got = cuda.local_attention(QUERY, key, VALUE, np.zeros((B, T, H), np.float32), WINDOWS, scale=1.0, decay=0.0)
     sees = (WINDOWS[0, ..., 0] <= 1) & (1 < WINDOWS[0, ..., 1])
     assert (
         sees.any() and np.isnan(got[0][sees]).all() and np.isfinite(got[0][~sees]).all() and np.isfinite(got[1]).all()

@@ -24,7 +24,7 @@ from numba.cuda.cudadrv.error import NvvmSupportError
 from numba.cuda.dispatcher import CUDACache
 
 from bench.card_kernels import ARCHITECTURES, compiling, every_call
-from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import cuda
 from fastattn.ops.cuda import card, launching, matmul, norm, on_arrays
@@ -100,7 +100,7 @@ def test_a_launch_of_few_blocks_warns_nobody(monkeypatch: pytest.MonkeyPatch) ->
             norm._normalize[shape]
             return lambda *arguments: launched.append((shape, *arguments))
 
-    monkeypatch.setattr(launching, "note", lambda *arguments: None)  # of what Numba has compiled
+    monkeypatch.setattr(launching, "remember", lambda *arguments: None)  # of what Numba has compiled
     card.launch(Kernel(), 1, "x")
     assert launched == [((1, card.THREADS), "x")]
     with pytest.warns(NumbaPerformanceWarning, match="Grid size 2 "):
@@ -130,7 +130,7 @@ def test_a_function_that_cannot_be_compiled() -> None:
         x = np.zeros((1, 3, 2, 4), np.float32)
         arrays = StridedArrays(x, x, x, x, (1, 2, 3, 3), (np.array([0, 3]), np.array([0, 3])))
         function = SimpleNamespace(device=wrong)
-        cuda.strided_attention(arrays, Heads(2, 2, 4), Visible(), ScoreTerms(function=function), SoftmaxOutputs())
+        cuda.strided_attention(arrays, Heads(2, 2, 4), KeyMask(), ScoreTerms(function=function), SoftmaxOutputs())
 
 
 def test_memory_of_arrays_that_are_gone_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_memory_of_arrays_that_are_gone_is_used_again(monkeypatch: pytest.Monkey
 
     context = type("Context", (), {"memalloc": staticmethod(memalloc)})()
     monkeypatch.setattr(card.cuda, "current_context", lambda: context)
-    monkeypatch.setattr(card, "_spare", defaultdict(list))
+    monkeypatch.setattr(card, "_spare_blocks", defaultdict(list))
 
     def place(array: Any) -> int:
         return int(array.gpu_data.device_pointer)

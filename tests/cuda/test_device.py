@@ -20,7 +20,7 @@ X_ND, WEIGHT_D = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(4, np.fl
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No device was used yet."""
-    monkeypatch.setattr("fastattn.ops._loaded", {})
+    monkeypatch.setattr("fastattn.ops._backends", {})
 
 
 def failing(error: Exception) -> Any:

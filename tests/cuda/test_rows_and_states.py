@@ -153,7 +153,7 @@ def test_the_host_asks_every_few_recorded_steps_whether_to_stop(stop: int) -> No
             counts[USED] += 1
             counts[STOP] = counts[USED] >= stop
 
-    program = cuda.recorder().record(lambda: card.launch(step, 1, card.written(counts), stop))
+    program = cuda.recorder().record(lambda: card.launch(step, 1, card.written_copy(counts), stop))
     for _ in range(2):
         counts[:] = 0
         program.run(10, counts[STOP:])

@@ -28,7 +28,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setattr(Kernel, "__call__", refuse)
     toy_backend.calls.clear()
     yield toy_backend
-    fastattn.ops._loaded.pop("toy", None)
+    fastattn.ops._backends.pop("toy", None)
 
 
 def through_both(call: Callable[..., Any], toy: ModuleType, patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from llvmlite import ir
 from fastattn.simd.amx import emit_amx_linear_tile
 from fastattn.simd.arguments import LinearTile
 from fastattn.simd.arithmetic import arithmetic_for
-from fastattn.simd.emit import I64, Emitter, nested
+from fastattn.simd.emit import I64, Emitter, grouped_values
 from fastattn.simd.target import Target
 from fastattn.simd.tile import LINEAR_TILE, emit_linear_tile
 
@@ -44,7 +44,7 @@ def _assembly(emit: Callable, forms: Sequence, target: Target, triple: str, cpu:
     kind = ir.FunctionType(ir.VoidType(), [I64] * sum(len(form._fields) if form else 1 for form in forms))
     function = ir.Function(module, kind, "tile")
     builder = ir.IRBuilder(function.append_basic_block())
-    emit(Emitter(builder, target), *nested(function.args, forms))
+    emit(Emitter(builder, target), *grouped_values(function.args, forms))
     builder.ret_void()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
     return machine.emit_assembly(llvm.parse_assembly(str(module)))

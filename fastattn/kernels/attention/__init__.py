@@ -1,1 +1,1 @@
-"""Attention: over whole sentences in one pass over the keys, and of queries over tables of keys."""
+"""Attention: over whole sentences, in one pass over the keys, and over tables of keys and values."""

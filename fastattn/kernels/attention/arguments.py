@@ -17,19 +17,19 @@ COLUMNS = VECTORS * LANES
 KEYS = 256
 
 # Blocks of rows
-INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
+INTEGERS = 4  # the size of two int64 in floats: a row's first key and its stop
 INDICES = KEYS
 LIMIT = 128 // ROWS * ROWS  # rows of a task that chooses keys: each task packs its keys for itself
 PIECE = 256  # keys of one call of a mask
 
 # Scores by distance
-STRIP = 16 * ROWS  # query rows; a strip takes 96 KiB (AVX2); of 6 rows, half of the products' columns lie outside
+STRIP = 16 * ROWS  # query rows; a strip takes 96 KiB (AVX2); with 6 rows half of the products' columns are unused
 _STEP = math.lcm(ROWS, LANES)
-DISTANCE_KEYS = -(-24 // _STEP) * _STEP  # of a chunk; their scores take 16 KiB (AVX2)
+DISTANCE_KEYS = -(-24 // _STEP) * _STEP  # keys of a chunk; their scores take 16 KiB (AVX2)
 WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
-LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # of a row of a chunk's
+LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # floats of a row of a chunk's scores by distance
 
-TOGETHER = 4  # rows of a step that share keys and go together
+TOGETHER = 4  # rows of a step that share keys and are computed together
 NO_FUNCTION = 0  # in the place of a user's function
 
 
@@ -64,7 +64,7 @@ class ShapeArguments(NamedTuple):
     key_heads: int
     width: int  # of a query's and a key's head
     value_width: int
-    limit: int  # most rows of a block
+    limit: int  # the greatest number of rows of a block
 
 
 class ScoreArguments(NamedTuple):
@@ -77,12 +77,12 @@ class ScoreArguments(NamedTuple):
     bias_head: int
     bias_row: int
     bias_key: int  # 0 or 4
-    slopes_H: np.ndarray  # with the next two a PositionBias
+    slopes_H: np.ndarray  # with table_HL and from_start a PositionBias
     table_HL: np.ndarray
     from_start: int
     sinks_H: np.ndarray  # logits times log2(e)
     function: Any  # a compiled score_mod, or NO_FUNCTION
-    product: Any  # of a query and a key, with its details: see tiles.py
+    product: Any  # how a query and a key make a score, with ``details``: see tiles.py
     details: np.ndarray
 
 
@@ -104,7 +104,7 @@ class MaskArguments(NamedTuple):
 
 
 class OutputArguments(NamedTuple):
-    """What a kernel writes beside the results; the caller passes empty arrays for what it does not want."""
+    """The arrays that a kernel writes beside the results; an empty array is not written."""
 
     weights_BHTS: np.ndarray  # the softmax weights
     logs: np.ndarray  # log-sum-exps, for their address; then their steps
@@ -113,9 +113,9 @@ class OutputArguments(NamedTuple):
     logs_row: int
 
 
-# Rows of a sentence, from a head on: the address of the first; steps from head to head and from row to row.
+# Rows of a sentence, from a head on: the address of the first row; steps from head to head and from row to row.
 HeadRows = namedtuple("HeadRows", "address head_step row_step")
-# Rows of a block that go together.
+# Rows of a block that are computed together.
 Tile = namedtuple("Tile", "first stop")
 # Packed keys that a tile's rows see: from ``front``, the start of a panel, to ``stop``; ``whole``: in whole vectors.
 Span = namedtuple("Span", "front stop whole")

@@ -1,6 +1,6 @@
-"""Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
+"""Hard attention's most probable key of each query (Xu 2015), in one pass over the keys, without weights or values.
 
-Tiles of scores, products or additive, as in sentences.py; for each row they keep the greatest score and its key.
+Tiles of scores, products or additive, are those of sentences.py; each row keeps its greatest score and that key.
 """
 
 from collections import namedtuple
@@ -33,7 +33,7 @@ ChoiceBlock = namedtuple(
 
 @inner
 def _choose_tile(block, i, s, count):
-    """Update the greatest scores of the tile of rows from row i on by ``count`` packed keys from key s on."""
+    """Update the greatest scores of the tile of rows from i on with ``count`` packed keys, from key s on."""
     scratch, head, width = block.scratch, block.head, block.width
     tile = Tile(i, min(i + ROWS, block.rows))
     front, stop, _ = seen_by_tile(block.ranges, tile, s, count, 0)
@@ -58,7 +58,7 @@ def _choose_tile(block, i, s, count):
         if greatest > load_scalar(scratch.maxima + n * 4):
             store_scalar(greatest, scratch.maxima + n * 4)
             k = front
-            while load_scalar(row + k * 4) != greatest:  # the first key that has it
+            while load_scalar(row + k * 4) != greatest:  # the first key with that score
                 k += 1
             store_integer(s + k, block.best + n * 8)
 
@@ -86,7 +86,7 @@ def _choose_block(block):
 
 @kernel
 def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scratch_PN, best_BHT):
-    """All blocks, dealt to the parts in turn; see best_keys."""
+    """The parts take blocks of queries in turn; see best_keys."""
     query_BTHK, key_BSGK = rows
     B, T, H, K = query_BTHK.shape
     S, G = key_BSGK.shape[1:3]

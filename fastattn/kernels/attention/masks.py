@@ -1,8 +1,8 @@
 """The keys that the rows of a tile see: a range of keys for each row, and within it a byte for each key.
 
 Ranges are (first key, stop), of the keys of a sentence; rows see earlier keys below ``sinks`` too. Bytes come from the
-caller's array, from the caller's function, and from a table of blocks, whose states say where no call of the function
-is necessary.
+caller's array, from the caller's function, and from a table of blocks, whose states say where the function need not be
+called.
 
 A user's function changes a row of scores, clears bytes of hidden keys, or answers for a whole tile. It is the handle of
 ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query t of head h of sentence b;
@@ -18,7 +18,7 @@ from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.memory import load_integer
 
-MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these
+MIXED = 3  # beside NONE, SOME and ALL, the state of a tile whose blocks have several of these states
 
 any_column = make_any_byte(ROWS, COLUMNS)
 
@@ -43,7 +43,7 @@ def modify_scores(function, score, b, h, t, s, count):
 
 @inner_overload
 def write_seen(function, target, b, h, t, s, count):
-    """Set the bytes at ``target`` of hidden keys among s to s + count - 1 to 0, and touch no others."""
+    """Set the bytes at ``target`` of hidden keys among s to s + count - 1 to 0, and leave all other bytes."""
     if _is_none(function):
         return lambda function, target, b, h, t, s, count: None
     return function.write_loop()
@@ -67,7 +67,7 @@ def seen_by(seen, t, keys):
 
 @inner
 def seen_here(ranges, n, s, count, sinks):
-    """(begin, stop) of the keys that row n sees among ``count`` from s on; some between may be hidden."""
+    """(begin, stop) of the keys that row n sees among ``count`` from s on; keys between these may be hidden."""
     begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, count)
     if begin >= count:
         stop = min(stop, sinks - s)
@@ -92,7 +92,7 @@ def seen_by_tile(ranges, tile, s, count, sinks):
 
 @inner
 def query_of_row(rows, n):
-    """(head, query) of a block's row; the last row stands for those beyond it."""
+    """(head, query) of a block's row; the last row stands for further rows."""
     return divmod(rows.first + min(n, rows.length - 1), rows.queries)
 
 
@@ -116,7 +116,7 @@ def state_of_blocks(mask, head, t, first, stop):
 def state_of_tile(mask, tile, rows, first, stop):
     """The state of a tile's rows and the keys from ``first`` to ``stop``, by blocks and function, not by the array.
 
-    The function answers for blocks that are SOME alone, so not for MIXED blocks together.
+    The function answers only for blocks that are SOME, so not for MIXED blocks.
     """
     head, t = query_of_row(rows, tile.first)
     last_head, last = query_of_row(rows, tile.stop - 1)
@@ -161,7 +161,7 @@ def write_row(mask, head, t, first, count, target):
 def mask_tile(mask, tile, rows, s, front, stop, seen):
     """Write a byte for each row of a tile and packed key ``front`` to ``stop``; key s is the first packed one.
 
-    Returns (begin, stop, 1): the keys that any row sees, from the start of a panel on; (0, 0, 0) if there are none; or
+    Returns (begin, stop, 1): the keys that any row sees, from the start of a panel on; (0, 0, 0) if no row sees any; or
     (front, stop, 0), without writing, where every row sees all. ``seen`` has rows of KEYS bytes.
     """
     state = state_of_tile(mask, tile, rows, s + front, s + stop)

@@ -5,18 +5,18 @@ keys at a time, transposed, and their values in panels of COLUMNS columns, then 
 by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
 2023, algorithm 1). Queries are first multiplied by the scale and log2(e). Each row has a first key and a stop, and may
 have sinks before the first; a mask may hide more (masks.py). A task skips blocks, tiles and panels of keys that none of
-their rows sees. A sentence of a few rows, the queries of a step, reads its keys and values where they are (tiles.py):
+its rows sees. A sentence of a few rows, the queries of a step, reads its keys and values where they are (tiles.py):
 packing would take longer.
 
 Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
 result does not depend on the batch, the blocks or the number of threads.
 
 Reached on one Zen 3 core (AVX2), of 102 GFLOP/s for a tile alone: 78 at (8, 12, 512, 64), 84 at
-(1, 12, 2048, 64), 54 at (32, 12, 128, 32). At the first the exponentials take 9% of the time, packing 6%, maxima 2%.
+(1, 12, 2048, 64), 54 at (32, 12, 128, 32). At the first size exponentials take 9% of the time, packing 6%, maxima 2%.
 70 -> 74  softmax of a tile's rows without divisions and masked stores between rows
 74 -> 76  256 keys a block instead of 128 (fewer sums rescaled; both packed blocks still fit L2)
-76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which did not stay in L1
-52 -> 54  (at the third, which is bound by memory: 62 if each head is contiguous) prefetching two heads ahead
+76 -> 79  one tile's scores in 6 KiB instead of 48 rows' scores in 48 KiB, which did not stay in L1
+52 -> 54  (at the third size, which memory bounds: 62 if each head is contiguous) prefetching two heads ahead
 No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 One Zen 4 core (AVX-512), 197 x 197 of 64, 12 heads: 89 in float32, 140 with products in bfloat16.
 """
@@ -109,11 +109,11 @@ TilePosition = namedtuple("TilePosition", "row query last_query key")
 class Scratch(NamedTuple):
     """Addresses in a thread's scratch."""
 
-    keys: int  # packed, likewise values
-    values: int
+    keys: int  # packed
+    values: int  # packed
     scores: int  # of a tile: rows of KEYS
     totals: int  # of each row's exponentials, lane by lane
-    sums: int  # of values, weighted by these; rows of whole columns
+    sums: int  # of values, weighted by the exponentials; rows of whole columns
     queries: int  # the block's rows times the factor
     ranges: int  # the first key and the stop of each row, int64
     maxima: int  # of each row's scores
@@ -135,7 +135,7 @@ class RowBlock(NamedTuple):
     keys: int  # of the sentence
     width: int  # of a query's and a key's head
     value_width: int
-    few: bool  # whether there are only a few rows
+    few: bool  # whether the block has at most FEW rows
     ranges: int  # the address of each query's first key and stop; 0: all see all keys
     sinks: int  # number of first keys that all rows see
     scores: HeadScores
@@ -225,7 +225,7 @@ def finish_scores(block, tile, s, count, span, masked):
         _, stop = seen_here(scratch.ranges, n, s, count, sinks)
         stop = max(min(stop, span.stop), 0)
         first_seen, h, t = load_integer(scratch.ranges + n * 16) - s, 0, 0
-        if changed or outputs.weights != 0:  # a division for each row would slow short sentences
+        if changed or outputs.weights != 0:  # only here: a division for each row would slow short sentences
             h, t = query_of_row(block.rows, n)
         if changed:
             if capped:
@@ -243,7 +243,7 @@ def finish_scores(block, tile, s, count, span, masked):
 
 @inner
 def keep_scores(row, line, first, stop):
-    """Copy the scores of some keys to a row of weights; keys count from the packed ones' first."""
+    """Copy the scores of the keys ``first`` to ``stop``, counted from the first packed key, to a row of weights."""
     if first < stop:
         copy_floats(row + first * 4, line + first * 4, stop - first)
 
@@ -302,7 +302,7 @@ def attend_tile(block, tile, s, count, masked, finishing):
 
 @inner
 def prefetch_ahead(block, ahead, i):
-    """Prefetch rows of a later head, those that are the share of the tile from row i on."""
+    """Prefetch, for the tile from row i on, its share of a later head's rows."""
     queries, keys, padded = block.rows.queries, min(KEYS, block.keys), tiles_of(block.rows.length)
     stop, first_key, last_key = min(i + ROWS, queries), keys * i // padded, keys * (i + ROWS) // padded
     prefetch_rows(ahead.query, block.query.row_step, i, stop, block.width)
@@ -324,9 +324,9 @@ def finish_block(block):
         invalid += begin < stop and not inverse > np.float32(0)
         if outputs.weights != 0:
             line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
-            shift, before = softmax_shift(maximum), min(block.sinks, begin, stop)
-            finish_weights(line, before, shift, inverse)
-            finish_weights(line + max(begin, before) * 4, stop - max(begin, before), shift, inverse)
+            shift, sinks = softmax_shift(maximum), min(block.sinks, begin, stop)
+            finish_weights(line, sinks, shift, inverse)
+            finish_weights(line + max(begin, sinks) * 4, stop - max(begin, sinks), shift, inverse)
         if outputs.logs != 0:
             log = -math.inf if total == np.float32(0) else maximum * LN_2 + math.log(np.float64(total))
             store_scalar(np.float32(log), outputs.logs + h * outputs.logs_head + t * outputs.logs_row)
@@ -344,9 +344,9 @@ def clear_weights(block):
         h, t = query_of_row(block.rows, i)
         line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
         begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
-        before = min(block.sinks, begin, stop)
-        hide_between(line, 0, before)
-        hide_between(line, max(begin, before), stop)
+        sinks = min(block.sinks, begin, stop)
+        hide_between(line, 0, sinks)
+        hide_between(line, max(begin, sinks), stop)
 
 
 @inner
@@ -410,7 +410,7 @@ def head_rows(rows, b, row, head):
 
 @inner
 def rows_ahead(query, key, value, out, batch, shape, b, g):
-    """The first rows of the key head AHEAD later, or of the last one."""
+    """The first rows of the key head AHEAD heads later, or of the last head."""
     g += AHEAD
     while g >= shape.key_heads and b + 1 < len(batch.query_starts_B1) - 1:
         b, g = b + 1, g - shape.key_heads
@@ -479,7 +479,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
     part, parts, total_cost = share
     together = heads_together(shape, scores.product)
-    places = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
+    thread_scratch = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
     invalid = done = 0
     for b in range(len(batch.query_starts_B1) - 1):
         q, k = batch.query_starts_B1[b], batch.key_starts_B1[b]
@@ -509,7 +509,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
                     head_scores(scores, b, h, product_head(scores.product, scores.details, b, h)),
                     head_mask(mask, b, h),
                     head_outputs(outputs, b, q, h),
-                    places,
+                    thread_scratch,
                 )
                 invalid += attend_block(block, rows_ahead(query, key, value, out, batch, shape, b, g))
     return invalid
@@ -535,8 +535,8 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
 
 @kernel
 def _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
-    """See seen_around; below 0 there is no bound before or after."""
-    for _ in prange(0, 1):  # takes microseconds: not worth several threads
+    """See seen_around; a negative ``before`` or ``after`` sets no bound."""
+    for _ in prange(0, 1):  # one task: it takes microseconds
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
                 t, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]

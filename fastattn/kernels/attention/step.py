@@ -2,9 +2,9 @@
 
 Reading keys and values from memory limits the speed. So adjacent rows whose tables start with the same keys, the beams
 of a sentence or its next queries, go together: a thread reads each shared key and value once for TOGETHER rows. All
-heads of a row go together too: LANES dot products at a time, with all heads of a key while its row is in L1; a softmax
-over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers. Threads share rows
-and heads by the number of their keys.
+heads of a row go together too: LANES dot products at a time, with all heads of a key while its row is in L1; then a
+softmax over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, with sums in registers.
+Threads share rows and heads by the number of their keys.
 
 Bits: sums go over a row's own keys in the order of its table, so a result does not depend on the keys' positions in the
 key-value cache, on other rows, whether they share keys or not, or on the number of threads.
@@ -13,7 +13,7 @@ Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GF
 26 if all keys differ; less if they are not in the last-level cache, limited by memory.
 15 -> 51  (shared) reading each key and value once for four rows
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see empty_table
-258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching those of the next rows
+258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching the next rows'
 37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
@@ -43,10 +43,10 @@ from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefet
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import splat
 
-VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
+VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # vectors of each row's sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
 LARGE = 1 << 18  # bytes of keys and values that evict much of the data prefetched into L2 before them
-AHEAD = 32  # keys from what is read to what is prefetched; 16 to 128 are as good
+AHEAD = 32  # keys from the one that is read to the one that is prefetched; 16 to 128 are as good
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
@@ -57,7 +57,7 @@ layout_of_slot = inner(slot_layout)
 StepArrays = namedtuple("StepArrays", "like query key value out vector")
 # Some of all heads: ``group`` to a key head, their scores ``stride`` floats apart.
 StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
-# Rows that go together, and the number of first keys that they share.
+# Rows that are computed together, and the number of first keys that they share.
 RowGroup = namedtuple("RowGroup", "first stop shared")
 # The keys that a query sees: the address of their row numbers, int32; the first key's position and the stop.
 KeyList = namedtuple("KeyList", "index first stop")
@@ -81,17 +81,17 @@ def score_keys(arrays, together, query, score, slot, listed, heads):
     It may write a few scores past the last key.
     """
     like, keys, width, size = arrays.like, arrays.key, heads.width, arrays.key.head_step
-    most = LANES // TOGETHER if together and arrays.vector == 0 else LANES
-    for s in range(listed.first, listed.stop, most):
+    step_keys = LANES // TOGETHER if together and arrays.vector == 0 else LANES
+    for s in range(listed.first, listed.stop, step_keys):
         index = listed.index + s * 4
-        if s + most > listed.stop:  # the last key stands for those beyond it
+        if s + step_keys > listed.stop:  # the last key stands for further keys
             for n in range(LANES):
                 store_index(load_index(index + min(n, listed.stop - s - 1) * 4), listed.tail + n * 4)
             index = listed.tail
         for h in range(heads.first, heads.last):
             rows = keys.address + h // heads.group * size
             row, target = query + h * width * 4, score + (h * heads.stride + s) * 4
-            prefetch_index_rows(listed.ahead, s, min(s + most, listed.ahead_stop), rows, keys.row_step, size)
+            prefetch_index_rows(listed.ahead, s, min(s + step_keys, listed.ahead_stop), rows, keys.row_step, size)
             if arrays.vector != 0:
                 vector = arrays.vector + h * width * 4
                 for at in range(0, TOGETHER * slot if together else 1, slot):
@@ -143,17 +143,17 @@ def keys_of(keys, n):
     """The KeyList of query n."""
     row = keys.rows_N[n] if keys.rows_N.size > 0 else n
     first = keys.firsts_N[n] if keys.firsts_N.size > 0 else 0
-    if keys.most > 0:
-        first = max(first, keys.stops_N[n] - keys.most)
+    if keys.window > 0:
+        first = max(first, keys.stops_N[n] - keys.window)
     index = address(keys.index_RS) + (row * keys.index_RS.shape[1] + first) * 4
     return KeyList(index, first, max(keys.stops_N[n], first))
 
 
 @inner
 def keys_to_read(keys, rows, i, row_bytes, tail):
-    """The keys that all rows share, for i = -1, or the others of row i, and the keys to prefetch meanwhile.
+    """For i = -1 the keys that all rows share, else the other keys of row i; and the keys to prefetch meanwhile.
 
-    These are the next row's; a long row would evict them before they are read, so it prefetches its own later keys.
+    Those are the next row's keys; a long row would evict them before their use, so it prefetches its own later keys.
     """
     row_keys = keys_of(keys, rows.first + max(i, 0))
     first, stop = (0, rows.shared) if i < 0 else (rows.shared, row_keys.stop - row_keys.first)
@@ -168,14 +168,14 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
     """Attention of some heads of a few rows that share their first keys.
 
     scores   ScoreArguments, with each query as a sentence
-    weights  HeadRows, of address 0 where the caller wants no weights
+    weights  HeadRows; address 0: no weights are written
     """
     like, query, out, value_width = arrays.like, arrays.query, arrays.out, heads.value_width
     slot = layout_of_slot(heads.heads, heads.width, value_width, heads.stride)
     tail = scratch + TOGETHER * slot.size
     maximum = tail + SIZE
     sums_head = vectors_of(value_width) * 4
-    # the last row replaces missing ones, whose results nobody reads
+    # the last row stands for missing rows, whose results are not read
     for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
         line, row_scratch = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
         column = heads.first * query.head_step
@@ -234,10 +234,10 @@ def count_shared(keys, first, end):
     shared = first_keys.stop - first_keys.first if end - first > 1 else 0
     for r in range(first + 1, end):
         row_keys = keys_of(keys, r)
-        s, most = 1, min(shared, row_keys.stop - row_keys.first)
-        if row_keys.index == first_keys.index:  # a next query of the same list
-            s = most
-        while s < most and load_index(row_keys.index + s * 4) == load_index(first_keys.index + s * 4):
+        s, limit = 1, min(shared, row_keys.stop - row_keys.first)
+        if row_keys.index == first_keys.index:  # a later query of the same list
+            s = limit
+        while s < limit and load_index(row_keys.index + s * 4) == load_index(first_keys.index + s * 4):
             s += 1
         shared = s
     return shared
@@ -303,7 +303,7 @@ def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, s
     arrays   query_NE, key_ME, value_ME, out_NF, and vector_HK of additive attention, or an empty array
     keys     the members of a KeyIndex; rows_N and firsts_N may be empty
     shape    heads, query heads per key head, widths of keys and values
-    columns  of the first query, key and value
+    columns  the columns of the first query, key and value
     scores   ScoreArguments, with each query as a sentence
     """
     heads, _, _, _ = shape

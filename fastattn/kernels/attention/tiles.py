@@ -1,23 +1,23 @@
-"""Tiles of attention over whole sentences: packed keys and values, products with them, the online softmax between.
+"""Tiles of attention over whole sentences: packed keys and values, their products, and the online softmax between.
 
 A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes. ``like`` is an array of the type of queries, keys
-and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. All is computed in float32.
+and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. Tiles compute in float32.
 
-A few rows read keys and values where they are in memory (``key`` and ``value``, the sentence's HeadRows; key s is a
-tile's first), since reading them takes the time. The sums have the order, and so the bits, of those over packed keys
+A few rows read keys and values in place (``key`` and ``value``, the sentence's HeadRows; key s is a tile's first key),
+since most of the time goes to reading them. The sums have the order, and so the bits, of those over packed keys
 and values: a step is a row of the whole sentence.
 
 The type of ``product`` and ``details`` says, when the kernel is compiled, what a score is:
 
-dot products            0, which are multiplied by the scale's factor; uint16 [0]: in bfloat16, values as well
+dot products            0: in float32; uint16 [0]: in bfloat16, like the products with values
 additive attention      [H, D + 1] of ``vector_factors``; flags_BH: whether a head's queries and keys are exponentials
-disentangled attention  the tables and the layout of ``PackedDistances``: dot products, and more of them
+disentangled attention  the tables and the layout of ``PackedDistances``: dot products, and products with distances
 
 Additive attention's scores (Bahdanau 2015) are v . tanh(q + k): ``add_keys`` takes the rows, packed keys and scores of
 ``multiply_keys``, and v. Queries and keys may be exponentials, e**2q and e**2k (``exponentiate``): an element then
 costs half a division and a few multiply-adds instead of a tanh. No sum of a query and a key is stored. One Zen 5 core
 (AVX-512), ns for each of T S D elements at T = S = 512, D = 128, the whole attention: 0.124 with tanh, 0.057 with
-exponentials and a division each, 0.043 with one for two, as with one for four. np.tanh alone: 0.39.
+exponentials and a division each, 0.043 with a division for two elements, as with one for four. np.tanh alone: 0.39.
 
 Disentangled attention's scores (He 2021) are products of contents, and of a content with the rows of a distance:
 
@@ -75,12 +75,12 @@ narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat1
 EXPONENTIAL_ROWS = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(EXPONENTIAL_ROWS), make_exponentials(1)
-FEW = 4  # rows; more are quicker with packed keys
-VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
+FEW = 4  # rows; more rows are quicker with packed keys
+VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # vectors of each row's sum, in registers
 dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
 add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
-# e**(2 CUT) is a float32, and so is its inverse. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is
-# cut and b is not below -35.
+# e**(2 CUT) and its inverse are float32. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is cut and
+# b is not below -35.
 CUT = 44.0
 PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
 exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
@@ -139,7 +139,7 @@ def multiply_keys(query, keys, width, span, score):
             half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
 
 
-# Products in bfloat16: their operands take the first half of the room of those in float32.
+# Products in bfloat16: their operands take the first half of the memory of operands in float32.
 
 
 @inner
@@ -164,7 +164,7 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
     """Replace scores of ``count`` rows by exponentials relative to their maxima, and add these to the rows' totals.
 
     If a maximum grew, the total and the sums relative to the previous one are rescaled first. ``size`` is in bytes, a
-    row of ``sums`` has ``columns`` floats; the others are addresses for the first row.
+    row of ``sums`` has ``columns`` floats; all other arguments are addresses for the first row.
     """
     for n in range(count):
         maximum, previous = load_scalar(new_maxima + n * 4), load_scalar(maxima + n * 4)
@@ -175,7 +175,7 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
                 multiply_row(totals + n * SIZE, shrink, totals + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
         if maximum == np.float32(-np.inf):
-            store_scalar(np.float32(0), new_maxima + n * 4)  # from here on the value to subtract
+            store_scalar(np.float32(0), new_maxima + n * 4)  # from here on the value that is subtracted
     if count == ROWS:
         for n in range(0, ROWS, EXPONENTIAL_ROWS):
             row = score + n * KEYS * 4
@@ -236,7 +236,7 @@ def write_row(like, source, factor, target, width):
 
 @inner
 def multiply_keys_of_few(like, query, count, key, s, width, span, score):
-    """Write the scores of ``count`` rows and a span of keys; the last key stands for those beyond the stop."""
+    """Write the scores of ``count`` rows and a span of keys; the last key stands for keys beyond the stop."""
     for c in range(span.front, span.stop, LANES):
         rows, step, keys = key.address + (s + c) * key.row_step, key.row_step, span.stop - c
         if count == 1:
@@ -249,10 +249,10 @@ def multiply_keys_of_few(like, query, count, key, s, width, span, score):
 def multiply_values_of_few(like, score, count, value, s, width, span, sums, indices):
     """Add the values of a span, weighted by the exponentials of ``count`` rows, to their sums."""
     step, columns = value.row_step, columns_of(width)
-    most = KEYS if step == width * like.itemsize else LANES
-    for c in range(span.front, span.stop, most):
-        rows, weight, keys = value.address + (s + c) * step, score + c * 4, min(most, span.stop - c)
-        if most == LANES:  # the hardware's prefetcher does not foresee rows that lie apart
+    step_keys = KEYS if step == width * like.itemsize else LANES
+    for c in range(span.front, span.stop, step_keys):
+        rows, weight, keys = value.address + (s + c) * step, score + c * 4, min(step_keys, span.stop - c)
+        if step_keys == LANES:  # the hardware's prefetcher does not foresee rows that lie apart
             prefetch_values(like, rows + AHEAD * step, step, width)
         if count == 1:
             add_rows(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
@@ -314,7 +314,7 @@ def within(distance, bound):
 def multiply_distances(rows, table, width, first, last, score, step):
     """Write products of ROWS rows and the packed rows of columns ``first`` to ``last``, by whole vectors.
 
-    score  the address of those of the panel of ``first``
+    score  the address for the panel of ``first``
     """
     panels = first // COLUMNS * COLUMNS
     for c in range(panels, last + 1, COLUMNS):
@@ -349,9 +349,9 @@ def write_strip(head, i, block_rows, s, count, key, scratch):
         for j in range(c, last + 1, ROWS):
             for n in range(ROWS):
                 copy_floats(key.address + (s + min(j + n, last)) * key.row_step, copies + n * width * 4, width)
-            least, most = distances_of_keys(t, rows, s + j, s + min(j + ROWS - 1, last), bound)
+            least, greatest = distances_of_keys(t, rows, s + j, s + min(j + ROWS - 1, last), bound)
             target = chunk + ((j - c) * LONG + ((least + reach) // COLUMNS - base) * COLUMNS) * 4
-            multiply_distances(copies, head.queries, width, least + reach, most + reach, target, LONG * 4)
+            multiply_distances(copies, head.queries, width, least + reach, greatest + reach, target, LONG * 4)
         for j in range(c, last + 1, LANES):
             for n in range(0, rows, LANES):
                 column = within(t + n - s - j, bound) + reach - base * COLUMNS
@@ -386,7 +386,7 @@ def add_distances(head, position, query, span, score, scratch):
 
 
 def _kind_of(product) -> str:
-    """What ``product`` stands for, by its Numba type: see above."""
+    """The kind of score, by the Numba type of ``product``: see above."""
     return "exact" if isinstance(product, types.Integer) else ("rounded", "additive", "disentangled")[product.ndim - 1]
 
 
@@ -419,7 +419,7 @@ def product_head(product, details, b, h):
 
 @inner_overload
 def prepare_queries(product, head, rows, count):
-    """Make exponentials of ``count`` floats of queries, where the head's queries are; or round them."""
+    """Replace ``count`` floats of queries by exponentials if the head's queries are exponentials; or round them."""
     if _kind_of(product) == "rounded":
         return lambda product, head, rows, count: narrow_row(rows, count)
 
@@ -432,7 +432,7 @@ def prepare_queries(product, head, rows, count):
 
 @inner_overload
 def prepare_keys(product, head, keys, count, width):
-    """Make exponentials of packed keys, where the head's keys are; or round them."""
+    """Replace packed keys by exponentials if the head's keys are exponentials; or round them."""
     if _kind_of(product) == "rounded":
         return lambda product, head, keys, count, width: narrow_panels(
             keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width

@@ -1,7 +1,7 @@
-"""Empty arrays: what a kernel takes for an array that a call does not have; it looks at the length."""
+"""Empty arrays, which kernels take in place of absent ones: a kernel looks at the length."""
 
 import numpy as np
 
-NO_FLOATS = tuple(np.empty((0,) * axes, np.float32) for axes in range(5))  # by the number of axes
-NO_LONGS = tuple(np.empty((0,) * axes, np.int64) for axes in range(3))  # likewise
+NO_FLOATS = tuple(np.empty((0,) * axes, np.float32) for axes in range(5))  # index: the number of axes
+NO_LONGS = tuple(np.empty((0,) * axes, np.int64) for axes in range(3))  # the same
 NO_INTS, NO_BYTES = np.empty(0, np.int32), np.empty(0, np.uint8)

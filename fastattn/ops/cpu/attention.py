@@ -1,4 +1,4 @@
-"""Attention: over whole sentences in one pass over the keys, and of queries over tables of keys."""
+"""Attention: over whole sentences, in one pass over the keys, and over tables of keys and values."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# The arguments of a call without bias, mask and further outputs.
+# The arguments of a call without bias, mask and outputs beside the result.
 NO_STEPS = (0, 0, 0, 0)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
 NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
@@ -40,9 +40,9 @@ NO_OUTPUTS = OutputArguments(NO_FLOATS[4], NO_FLOATS[1], 0, 0, 0)
 
 
 def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """(an array for its address and dtype, bytes along batch, head, row and key: 0 along an axis of length one).
+    """(an array with the address and the dtype; bytes by batch, head, row and key: 0 along an axis of length one).
 
-    Bytes from key to key must be those of one element; other arrays are copied.
+    Keys must be adjacent; other arrays are copied.
     """
     if array_BHTS.size == 0:
         return NO_FLOATS[1], NO_STEPS
@@ -79,7 +79,7 @@ def score_arguments(
     return ScoreArguments._make((plain.factor, plain.softcap, *terms, *(product or (plain.product, plain.details))))
 
 
-@lru_cache(256)  # a model needs the same ones thousands of times a second
+@lru_cache(256)  # a model needs the same arguments thousands of times a second
 def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
     biases = NO_FLOATS[1], *NO_STEPS, NO_FLOATS[1], NO_FLOATS[2], 0
@@ -92,7 +92,7 @@ class PackedDistances(NamedTuple):
     """Rows of distances for ``attention``, packed like keys.
 
     tables_XHP  [1 or 2, H, floats of a head]: key_LE by s - t, then query_LE by t - s, times the scale and log2(e)
-    layout      int64: whether there is a key_LE and a query_LE, the width of a head, its bound and its reach
+    layout      int64: has key_LE, has query_LE, a head's width, and the bound and the reach of its distances
     """
 
     tables_XHP: np.ndarray
@@ -108,7 +108,7 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
     panels = -(-(2 * reach + 1) // COLUMNS)
     index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
     tables_XHP = np.empty((len(rows), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # weights are data, which may be any numbers
+    with np.errstate(over="ignore", invalid="ignore"):  # a model's weights may be any numbers
         for table_HP, (x_LE, factor) in zip(tables_XHP, rows, strict=True):
             panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
             packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
@@ -142,17 +142,17 @@ def attend_batch(
     outputs: OutputArguments,
     extra_floats: int = 0,
 ) -> np.ndarray:
-    """Run the kernel ``attend`` on the caller's threads, each with so many extra floats of scratch; its invalid_P."""
+    """Run the kernel ``attend`` on the caller's threads, with ``extra_floats`` more scratch each; its invalid_P."""
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     (query, *_), parts = arrays, current_threads()
     shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
     scratch_PN, invalid_P = np.empty((parts, floats + extra_floats), np.float32), np.empty(parts, np.int64)
-    members = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
-    attend(arrays, steps, members, shape, mask, scores, outputs, scratch_PN, invalid_P)
+    ragged = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
+    attend(arrays, steps, ragged, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
-@lru_cache(1024)  # the layers of a model, steps, and sentences of one length need the same ones
+@lru_cache(1024)  # the layers of a model, its steps, and sentences of one length need the same shapes
 def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
     """(the kernel's shape, floats of a part's scratch: see cut_scratch)."""
     H, G, width, value_width = heads[:4]
@@ -164,16 +164,16 @@ def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArgu
     limit = max(limit // ROWS * ROWS, ROWS)
     limit = min(limit, max(-(-N * (H // G) // ROWS), 1) * ROWS)
     columns, alignment = whole_columns(value_width), 16
-    packed = KEYS * (whole_columns(width) + columns)
-    seen = (ROWS * KEYS + 3) // 4 + LANES
-    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
-    floats = packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
+    key_floats = KEYS * (whole_columns(width) + columns + ROWS)
+    seen_floats = (ROWS * KEYS + 3) // 4 + LANES
+    row_floats = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
+    floats = key_floats + row_floats + seen_floats + INDICES + narrow * KEYS * max(width, value_width) + alignment
     return ShapeArguments(H, G, width, value_width, limit), floats
 
 
 @lru_cache(256)
 def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
-    """The kernel's steps, in bytes, for rows of so many floats, and for the result."""
+    """The kernel's strides in bytes, for rows of ``query``, ``key`` and ``value`` floats and for the result."""
     width, value_width = heads.width, heads.value_width or heads.width
     steps = (
         heads.query_column, 0, width, query,
@@ -204,8 +204,8 @@ def attention(
         weights_BHTS.fill(0)
         outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
     # A CPU without an instruction for pairs of bfloat16 would convert them to float32.
-    plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
-    narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
+    is_plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
+    narrow = heads.narrow and TARGET.bfloat16 == "dot" and is_plain
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
     extra_floats = 0
     if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
@@ -229,7 +229,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -240,7 +240,7 @@ def attention_step(
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column
-    index_RS, stops_N, rows_N, firsts_N, most = seen
+    index_RS, stops_N, rows_N, firsts_N, window = key_index
     longest, N = index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))
@@ -248,11 +248,11 @@ def attention_step(
         weights_NHS = NO_FLOATS[3]
     else:
         weights_NHS.fill(0)
-    stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
+    stride = (longest // LANES + 2) * LANES  # stores of the last keys' scores may reach LANES - 1 beyond them
     size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
     scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
     rows_N, firsts_N = (NO_LONGS[1] if array is None else array for array in (rows_N, firsts_N))
-    keys = index_RS, stops_N, rows_N, firsts_N, most
+    keys = index_RS, stops_N, rows_N, firsts_N, window
     if vector_HK is None:
         vector_HK = NO_FLOATS[2]
     else:

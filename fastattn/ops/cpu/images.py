@@ -17,10 +17,10 @@ _convolve, _convolve_patches, _convolve_depthwise, _pool, _sample, _gate = (
     kernel_named("images", f"_{name}")
     for name in ("convolve", "convolve_patches", "convolve_depthwise", "pool", "sample", "gate")
 )
-PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
+PATCH_BYTES = 1 << 19  # of a task's patches, so that they stay in L2
 
 
-def _pixels(rows: int, channels: int) -> np.ndarray:
+def _empty_pixels(rows: int, channels: int) -> np.ndarray:
     """Rows that start on a cache line: filters take 15 to 25% longer if a vector lies on two lines."""
     return empty_on_lines((rows, channels), np.dtype(np.float32))
 
@@ -34,7 +34,7 @@ def convolve(
     residual_NF: np.ndarray | None = None,
 ) -> np.ndarray:
     out, (packed, *_), (height, width) = window.over(grid), groups, window.size
-    y_NF = _pixels(out.rows, packed.outputs * len(groups))
+    y_NF = _empty_pixels(out.rows, packed.outputs * len(groups))
     if not out.rows:
         return y_NF
     code, residual_NF = ACTIVATION_CODES[activation], NO_FLOATS[2] if residual_NF is None else residual_NF
@@ -43,35 +43,35 @@ def convolve(
     if by_patches and len(groups) == 1 and channels % LANES == 0 and packed.outputs % LANES == 0:
         patches = Window((4, 4), (2, 2), window.padding)
         tiles = grid.images * -(-out.height // 2) * -(-out.width // 2)
-        most = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
-        rows, threads = _cut(tiles, packed.panels_PSN.nbytes, most)
+        row_limit = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
+        rows, threads = _cut(tiles, packed.panels_PSN.nbytes, row_limit)
         part = ConvolutionPart(0, channels, 0, packed.outputs, 1, rows, code)
         scratch_PB = _scratch(threads, 64 * rows * (channels + NR), channels, 16)
         arrays = packed.patch_panels, packed.bias, part, residual_NF
         _convolve_patches(x_ND, grid, patches, out, *arrays, scratch_PB, y_NF)
         return y_NF
-    # adjacent taps are read as one run of numbers where no other channels lie between them
+    # where no other channels lie between adjacent taps, the taps are read as one run of numbers
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
     rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
-    room = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
-    scratch_PB = _scratch(threads, room, taps * channels, rows * height * width)
+    extra_bytes = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
+    scratch_PB = _scratch(threads, extra_bytes, taps * channels, rows * height * width)
     for number, group in enumerate(groups):
         part = ConvolutionPart(number * channels, channels, number * group.outputs, group.outputs, taps, rows, code)
         _convolve(x_ND, grid, window, out, group.panels_PSN, group.kernel_arrays, part, residual_NF, scratch_PB, y_NF)
     return y_NF
 
 
-def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]:
+def _cut(rows: int, weight_bytes: int, row_limit: int = ROW_BLOCK) -> tuple[int, int]:
     """(rows of a task, threads); the number of tasks is a multiple of the threads."""
     threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
-    tasks = -(-rows // (most * threads)) * threads
+    tasks = -(-rows // (row_limit * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
     return block, min(threads, -(-rows // block))
 
 
-def _scratch(parts: int, room: int, run: int, runs: int) -> np.ndarray:
-    """Scratch of each part: a run of so many floats, the addresses of ``runs``, and ``room`` bytes."""
-    size = 4 * (-(-run // NR) * NR) + 8 * runs + room
+def _scratch(parts: int, extra_bytes: int, run_floats: int, runs: int) -> np.ndarray:
+    """Scratch of each part: a run of ``run_floats``, the addresses of ``runs``, and ``extra_bytes``."""
+    size = 4 * (-(-run_floats // NR) * NR) + 8 * runs + extra_bytes
     return empty_on_lines((parts, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
 
@@ -85,7 +85,7 @@ def convolve_depthwise(
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
     out, (T, D) = window.over(grid), weight_TD.shape
-    y_ND = _pixels(out.rows, D)
+    y_ND = _empty_pixels(out.rows, D)
     if out.rows:
         rows, threads = _cut(out.rows, weight_TD.nbytes)
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
@@ -98,11 +98,11 @@ def convolve_depthwise(
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
     out, edges = window.over(grid), []
-    for length, places, size, stride, padding, step in zip(grid[1:], out[1:], *window, strict=True):
-        first_N = np.arange(places) * stride - padding
+    for length, positions, size, stride, padding, step in zip(grid[1:], out[1:], *window, strict=True):
+        first_N = np.arange(positions) * stride - padding
         columns = np.where(first_N < 0, first_N % step, first_N), np.minimum(first_N + size * step, length)
-        edges.append(np.stack([*columns, np.full(places, step)], axis=1))
-    return _pooled(x_ND, grid, out, edges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
+        edges.append(np.stack([*columns, np.full(positions, step)], axis=1))
+    return _pool_pixels(x_ND, grid, out, edges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
@@ -110,23 +110,23 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
     for length, areas in zip(grid[1:], out[1:], strict=True):
         n = np.arange(areas)
         edges.append(np.stack([n * length // areas, -(-(n + 1) * length // areas), np.ones_like(n)], axis=1))
-    return _pooled(x_ND, grid, out, edges, mode, 0)
+    return _pool_pixels(x_ND, grid, out, edges, mode, 0)
 
 
-def _pooled(
+def _pool_pixels(
     x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, edges: list[np.ndarray], mode: str, taps: int
 ) -> np.ndarray:
-    """taps: the divisor of a sum; 0: the number of pixels in the image."""
-    y_ND = _pixels(out.rows, x_ND.shape[1])
+    """taps: the divisor of each sum; 0: how many of its pixels lie in the image."""
+    y_ND = _empty_pixels(out.rows, x_ND.shape[1])
     _pool(x_ND, grid, out, *edges, mode == "max", taps, y_ND)
     return y_ND
 
 
-def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
+def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, border: str) -> np.ndarray:
     points_N2 = points_BP2.reshape(-1, 2)
-    y_ND = _pixels(len(points_N2), x_ND.shape[1])
+    y_ND = _empty_pixels(len(points_N2), x_ND.shape[1])
     if len(points_N2):
-        _sample(x_ND, grid, points_N2, beyond == "edge", y_ND)
+        _sample(x_ND, grid, points_N2, border == "edge", y_ND)
     return y_ND
 
 
@@ -135,9 +135,9 @@ def gate_pixels(
     grid: PixelGrid,
     channels_BD: np.ndarray | None = None,
     pixels_N1: np.ndarray | None = None,
-    added: float = 0.0,
+    offset: float = 0.0,
 ) -> np.ndarray:
-    y_ND = _pixels(*x_ND.shape)
+    y_ND = _empty_pixels(*x_ND.shape)
     channels, pixels = (NO_FLOATS[2] if gates is None else gates for gates in (channels_BD, pixels_N1))
-    _gate(x_ND, grid.height * grid.width, channels, pixels, float(added), y_ND)
+    _gate(x_ND, grid.height * grid.width, channels, pixels, float(offset), y_ND)
     return y_ND

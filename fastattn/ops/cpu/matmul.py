@@ -28,21 +28,21 @@ from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, rou
 from fastattn.system.records import lazy
 from fastattn.system.worker_threads import map_in_threads
 
-# (bytes of a value, the block of bytes that rows are rounded up to), by the type of the panels; not for float32.
-_FORMS = {
+# By the panels' dtype: (bytes of a staged value, the block of bytes to which rows are padded); not for float32.
+_STAGED_FORMS = {
     char: (format_for(precision).a_bytes, staged_block(precision))
     for char, precision in (("H", "bfloat16"), ("b", "int8"))
 }
 
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
-    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
+    """Bytes for ``rows`` rows of ``width`` values and their factors, staged for weights of that dtype."""
     if weights.dtype.char in "Bh":
         return rows * width // GROUP_INPUTS * STAGED_GROUP + LINE - 1
-    if weights.dtype.char not in _FORMS:
+    if weights.dtype.char not in _STAGED_FORMS:
         return 0
-    (size, block), room = _FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
-    return room * (-(-width * size // block) * block + 4) + STAGED_START - 1
+    (size, block), padded_rows = _STAGED_FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
+    return padded_rows * (-(-width * size // block) * block + 4) + STAGED_START - 1
 
 
 _interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packing", "_pack")
@@ -61,8 +61,8 @@ class PackedLinear:
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
     input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
-    input_factors  int8 only: float32 [inputs, padded to whole vectors with ones], which multiply rows before that;
-                 [0]: none.
+    input_factors  int8 only: float32 [inputs, padded to whole vectors with ones], which multiply rows before they
+                 become int8; [0]: none.
     """
 
     outputs: int
@@ -97,7 +97,7 @@ class PackedLinear:
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     tensor, (outputs, inputs) = unread(weight_FD), weight_FD.shape
-    packed = _empty(outputs, inputs, precision)
+    packed = _empty_linear(outputs, inputs, precision)
     packed.bias[:] = -np.inf
     packed.bias[:outputs] = 0 if bias_F is None else bias_F
     packed.panels_PSN[outputs // NR :] = 0  # the columns beyond the outputs
@@ -111,7 +111,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         }
         part = replace(packed, outputs=last - first, panels_PSN=packed.panels_PSN[panels], **fields)
         with use_threads(1):
-            part = _PACK[precision](tensor.read(first, last), part)
+            part = _PACKERS[precision](tensor.read(first, last), part)
         tensor.forget(first, last)
         return part
 
@@ -119,8 +119,8 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     return replace(packed, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else packed
 
 
-def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
-    """A layer whose arrays have any values."""
+def _empty_linear(outputs: int, inputs: int, precision: str) -> PackedLinear:
+    """A layer whose panels and bias have arbitrary values."""
     types = {"float32": "f4", "bfloat16": "u2", "int8": "i1", "int4": "u1", "int8_groups": "i2"}
     shapes = packed_shapes(outputs, inputs, precision, balanced=False)
     panels_PSN = empty_on_lines(shapes["panels_PSN"], np.dtype(types[precision]))
@@ -130,7 +130,7 @@ def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
 
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
-    if precision in ("int4", "int8_groups"):  # with some layers in int8
+    if precision in ("int4", "int8_groups"):  # some layers of such a model are in int8
         return f"int4-{NR}-groups-{packed_layout('int8')}"
     form, block = format_for(precision), step_block(precision)
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
@@ -151,7 +151,7 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
         "factors": int8_columns,
         "corrections": int8_columns,
         "input_scale": (1,) if precision == "int8" else (0,),
-        "input_factors": (_whole(inputs),) if balanced else (0,),
+        "input_factors": (_padded_inputs(inputs),) if balanced else (0,),
     }
 
 
@@ -159,7 +159,7 @@ def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> Packe
     return PackedLinear(outputs, inputs, **arrays)
 
 
-def _whole(inputs: int) -> int:
+def _padded_inputs(inputs: int) -> int:
     """``inputs`` rounded up to whole vectors of staged int8, each of which is several vectors of float32."""
     size = LANES * format_for("int8").group
     return -(-inputs // size) * size
@@ -193,7 +193,7 @@ def _pack_int8(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
     if quantized.input_factors_D is not None:
-        input_factors = np.ones(_whole(packed.inputs), np.float32)
+        input_factors = np.ones(_padded_inputs(packed.inputs), np.float32)
         input_factors[: packed.inputs] = quantized.input_factors_D
     return replace(packed, input_scale=input_scale, input_factors=input_factors)
 
@@ -236,23 +236,23 @@ def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values_PN.view(np.uint8).reshape(panels, -1, NR, 4), scales_PN.reshape(panels, groups, NR)
 
 
-_PACK = {
+_PACKERS = {
     "float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8, "int4": _pack_int4,
     "int8_groups": _pack_int8_groups,
 }  # fmt: skip
 
 
 def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array, C-contiguous and of any values, that starts at a cache line, as then a tile register's rows do."""
+    """An array of arbitrary values, C-contiguous, that starts at a cache line, as a tile register's rows should."""
     size = math.prod(shape) * dtype.itemsize
-    room = np.empty(size + LINE - 1, np.uint8)
-    first = -room.ctypes.data % LINE
-    return room[first : first + size].view(dtype).reshape(shape)
+    memory = np.empty(size + LINE - 1, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_gated")
 
-# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats and their results fit into L2 together
+# Rows that a task multiplies by all its panels: 48 rows of 384 to 2,048 floats and their results fit into L2 together
 # with a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
 # Bytes of weights that one thread finishes before a second one has started: 10 us.
@@ -261,7 +261,7 @@ _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
 def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
-    """(Blocks, parts): tasks of whole tiles, and at least one task for each thread that is worth starting."""
+    """(Blocks, parts): tasks of whole tiles, at least one for each thread that is worth starting."""
     small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
     if small and rows <= ROW_BLOCK:
         return Blocks(rows, 1), 1
@@ -274,7 +274,7 @@ def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
 
 
 def _cut(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
-    """(Blocks, scratch of each part) for so many products of the same rows."""
+    """(Blocks, scratch of each part) for ``products`` products of the same rows."""
     blocks, parts = blocks_for(rows, packed)
     size = products * scratch_bytes(packed.panels_PSN, packed.inputs, blocks.rows)
     return blocks, empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH

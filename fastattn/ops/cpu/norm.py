@@ -9,7 +9,7 @@ from fastattn.runtime.handle import kernel_named
 _normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
 
 
-def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
+def _normalize_rows(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = arena.empty(x_ND.shape)
     residual_ND = NO_FLOATS[2] if residual_ND is None else residual_ND
     bias_D = NO_FLOATS[1] if bias_D is None else bias_D
@@ -24,13 +24,13 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
+    return _normalize_rows(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
+    return _normalize_rows(x_ND, residual_ND, weight_D, None, epsilon, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:

@@ -1,10 +1,10 @@
-"""Operations on callers' arrays, which no model calls: attention in place, over a graph, to windows; search."""
+"""Operations on callers' arrays, which no model calls: attention in place, over graphs and over windows; search."""
 
 from typing import Any
 
 import numpy as np
 
-from fastattn.arguments.attention import Heads, RaggedBatch, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, KeyMask, RaggedBatch, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
 from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS
@@ -16,12 +16,12 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# If a sentence has queries and keys beyond 35, tanh itself is computed, else it is made of exponentials of both.
+# Where a head of a sentence has both queries and keys beyond FAR, tanh(q + k) is computed, else made of exponentials.
 FAR = 35.0
 
 
 def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
-    """float32 [H, D + 1] for ``add_keys``, from v of each head; the scores are in base 2, as in all kernels."""
+    """float32 [H, D + 1] for ``add_keys`` of each head's v; the scores are in base 2, as in all kernels."""
     scaled_HD = vector_HD.astype(np.float64) * LOG2_E
     factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
     factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
@@ -29,12 +29,12 @@ def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
 
 
 def far_heads(query_THD: np.ndarray, key_SGD: np.ndarray) -> np.ndarray:
-    """[H]: whether a head of a sentence has queries and keys too far from zero for exponentials of both."""
+    """bool [H]: whether both queries and keys of a head in a sentence are too far from zero for exponentials."""
     return _far(query_THD) & np.repeat(_far(key_SGD), query_THD.shape[1] // key_SGD.shape[1])
 
 
 def _far(x_NHD: np.ndarray) -> np.ndarray:
-    """[H]: whether any number of a head is beyond FAR, or NaN."""
+    """bool [H]: whether any number of a head is beyond FAR, or NaN."""
     return ~((x_NHD.max(axis=(0, 2), initial=0) <= FAR) & (x_NHD.min(axis=(0, 2), initial=0) >= -FAR))
 
 
@@ -68,35 +68,35 @@ def best_keys(
     size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
     scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
     if vector_HK is None:
-        factors_HE, near_BH, factor = NO_FLOATS[2], np.zeros((B, H), np.uint8), factor * LOG2_E
+        factors_HE, is_near_BH, factor = NO_FLOATS[2], np.zeros((B, H), np.uint8), factor * LOG2_E
     else:
         factors_HE = vector_factors(vector_HK)
         lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
         pairs = zip(query_BTHK, key_BSGK, lasts_B)
-        near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
+        is_near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
     bias, steps = (NO_FLOATS[1], NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
     arrays = query_BTHK, key_BSGK
-    _choose(arrays, seen_BT2, factors_HE, near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
+    _choose(arrays, seen_BT2, factors_HE, is_near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
     return best_BHT
 
 
 def reads_float16() -> bool:
-    """Whether arrays of float16, and cache tables of its bits as int16, are read as they are."""
+    """Whether the CPU converts float16."""
     return TARGET.float16
 
 
 def compile_function(function: Any, kind: str) -> Any:
-    from fastattn.user_functions.plan import compile_function  # not before there is a function: it imports Numba
+    from fastattn.user_functions.plan import compile_function  # imported late, since it imports Numba
 
     return compile_function(function, kind)
 
 
 def strided_attention(
-    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+    arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
     product = None
     if terms.vector_HK is not None:
-        heads, product = heads._replace(scale=1 / LOG2_E), _additive(arrays, terms.vector_HK, visible.seen_N2)
+        heads, product = heads._replace(scale=1 / LOG2_E), _additive_product(arrays, terms.vector_HK, key_mask.seen_N2)
     scores = score_arguments(heads, terms.bias_BHTS, None, terms.sinks_H, terms.function, product)
     steps: list[int] = []
     for x in arrays[:4]:
@@ -105,13 +105,13 @@ def strided_attention(
     firsts = [x[0, 0, :1] for x in arrays[:4]]
     if firsts[0].dtype == np.float16:
         firsts = [first.view(np.int16) for first in firsts]
-    queries = RaggedBatch(*arrays.starts, visible.seen_N2, visible.sinks)
-    mask, written = _mask(visible), _outputs(arrays, outputs)
-    return int(attend_batch(tuple(firsts), tuple(steps), queries, heads, mask, scores, written).sum())
+    queries = RaggedBatch(*arrays.starts, key_mask.seen_N2, key_mask.sinks)
+    mask, output_arguments = _mask(key_mask), _outputs(arrays, outputs)
+    return int(attend_batch(tuple(firsts), tuple(steps), queries, heads, mask, scores, output_arguments).sum())
 
 
-def _mask(visible: Visible) -> MaskArguments:
-    mask, states, function = visible.mask_BHTS, visible.states_BHTS, visible.function
+def _mask(key_mask: KeyMask) -> MaskArguments:
+    mask, states, function = key_mask.mask_BHTS, key_mask.states_BHTS, key_mask.function
     if mask is states is function is None:
         return NO_MASK
     array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
@@ -119,7 +119,7 @@ def _mask(visible: Visible) -> MaskArguments:
     if states is not None:
         b, h, rows, columns = states.shape
         strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
-        blocks = (states.reshape(-1), *strides, *visible.block, columns)
+        blocks = (states.reshape(-1), *strides, *key_mask.block, columns)
     return MaskArguments._make((array, *steps, *blocks, NO_MASK.function if function is None else function))
 
 
@@ -131,15 +131,15 @@ def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
     return OutputArguments(NO_FLOATS[4] if weights is None else weights, logs, *steps)
 
 
-def _additive(
+def _additive_product(
     arrays: StridedArrays, vector_HD: np.ndarray, seen_N2: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The product of ``score_arguments``: (factors of scores, [sentence, head]: whether exponentials compute it)."""
-    near = []
+    """The product of ``score_arguments``: (factors of scores, uint8 [B, H]: whether exponentials compute tanh)."""
+    is_near = []
     for rows, (query_THD, key_SGD, _, _) in arrays.sentences():
         last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
-        near.append(~far_heads(query_THD, key_SGD[:last]))
-    return vector_factors(vector_HD), np.array(near, np.uint8).reshape(-1, vector_HD.shape[0])
+        is_near.append(~far_heads(query_THD, key_SGD[:last]))
+    return vector_factors(vector_HD), np.array(is_near, np.uint8).reshape(-1, vector_HD.shape[0])
 
 
 _attend_nodes = kernel_named("local", "_attend_nodes")
@@ -161,7 +161,7 @@ def graph_attention(
     out_NHV = np.empty((N, H, V), np.float32)
     degree = int(np.diff(starts_N1).max(initial=0))
     parts = 1 if len(indices_E) * H * V <= _SMALL_GRAPH else current_threads()
-    # a part's work is its number of neighbours, plus a little for each node
+    # a part's work: one for each neighbour and for each node
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
@@ -184,7 +184,7 @@ def local_attention(
     windows_BTH2: np.ndarray,
     *,
     scale: float,
-    spread: float,
+    decay: float,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     B, T, H, _ = query_BTHK.shape
@@ -194,7 +194,7 @@ def local_attention(
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
     _attend_windows(
-        query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, np.float32(scale), np.float32(spread),
+        query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, np.float32(scale), np.float32(decay),
         NO_FLOATS[4] if weights_BHTS is None else weights_BHTS, scratch_PN, out_BTHV,
     )  # fmt: skip
     return out_BTHV

@@ -39,7 +39,7 @@ def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogit
 
 
 def empty_lists(*shape: int) -> BestLists:
-    """Lists of a shape that ends with k; a kernel clears them."""
+    """Lists [..., k] of arbitrary values; a kernel clears them."""
     return BestLists(empty(shape), empty(shape, np.int32))
 
 
@@ -65,7 +65,7 @@ class OutputSubset:
     ids      int32, ascending
     words    int32 [2 or 4, columns], padded to whole vectors: ids, bits of their biases (-inf in the padding); int8
              only: bits of their factors, corrections
-    place    for the kernel: address of the words, number of columns, number of ids
+    place    for the kernel: the address of ``words``, their columns, the number of ids
     """
 
     linear: RowLinear
@@ -79,9 +79,9 @@ def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
     rows_FD = as_int8(weight_FD).values_FD if precision == "int8" else as_float32(weight_FD)
     if precision == "bfloat16":
         rows_FD = bfloat16_bits(rows_FD)
-    missing = -rows_FD.shape[1] % (LANES * format_for(precision).group)
-    if missing:
-        rows_FD = np.pad(rows_FD, ((0, 0), (0, missing)))
+    padding = -rows_FD.shape[1] % (LANES * format_for(precision).group)
+    if padding:
+        rows_FD = np.pad(rows_FD, ((0, 0), (0, padding)))
     return RowLinear(packed, np.require(rows_FD, requirements=("C", "W")))
 
 
@@ -95,18 +95,18 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     words[0, :count] = ids
     assert 0 <= words[0, 0] <= words[0, count - 1] < packed.outputs
     words[0, count:] = words[0, 0]
-    places = words[0].astype(np.intp)
+    columns_C = words[0].astype(np.intp)
     for n, part in enumerate(parts):
-        part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
+        part.take(columns_C, out=words[n + 1], mode="clip")  # other modes copy the result once more
     words[1, count:] = _MINUS_INFINITY
     return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 
-def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, summed):
-    """Call the kernel. Returns the logits, a line a row, of ``subsets_R[r].ids`` in the first columns.
+def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, sums):
+    """Choose for each row from its own subset of the outputs; rows of one sentence share an OutputSubset.
 
-    Each row chooses from its own subset of the outputs; rows of one sentence share an OutputSubset.
-    log_sums_R  empty: nothing is chosen, and there are lines for all rows
+    Return the kernel's lines [L, C]. With an empty ``log_sums_R`` nothing is chosen; line r then has the logits of
+    ``subsets_R[r].ids`` in its first columns.
     """
     R = len(x_RD)
     if isinstance(subsets_R, SubsetRows):
@@ -116,14 +116,14 @@ def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, summed):
         starts = [r for r in range(R) if r == 0 or r % SUBSET_ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
         runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
         columns = int(np.max(runs_G4[:, 2]))
-    missing = linear.rows_FD.shape[1] - x_RD.shape[1]
-    if missing:
+    padding = linear.rows_FD.shape[1] - x_RD.shape[1]
+    if padding:
         unrecordable()
-        x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
+        x_RD = np.pad(x_RD, ((0, 0), (0, padding)))
     scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
     lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
     arrays = linear.packed.kernel_arrays
-    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
+    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, sums, scratch_PB, lines_LC)
     return lines_LC
 
 
@@ -136,25 +136,25 @@ Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def choose(
-    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
+    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, sums: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
 
-    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
+    targets_R  int32, or empty; log_sums_R are valid only if ``sums``.
     """
     R = len(x_RD)
     best, log_sums_R, changes = empty_lists(R, k), empty(R), edited_logits(edits, R, targets_R)
     if not isinstance(outputs, PackedLinear):
-        _choose_from_subsets(x_RD, outputs, changes, best, log_sums_R, summed)
+        _choose_from_subsets(x_RD, outputs, changes, best, log_sums_R, sums)
     elif R:
         S = -(-len(outputs.panels_PSN) // SEGMENT)
-        # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
+        # The k best do not depend on how many lists are merged: there are as many as keep all threads busy.
         chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
         peaks_SR, sums_SR, lists = empty((S, R)), empty((S, R)), empty_lists(chunks, R, k)
         size = scratch_bytes(outputs.panels_PSN, outputs.inputs, min(R, VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
         arrays = outputs.panels_PSN, outputs.kernel_arrays
-        _project(x_RD, *arrays, changes, peaks_SR, sums_SR, lists, summed, scratch_PB)
+        _project(x_RD, *arrays, changes, peaks_SR, sums_SR, lists, sums, scratch_PB)
         _merge(peaks_SR, sums_SR, lists, best, log_sums_R)
     return *best, changes.logits_R, log_sums_R
 
@@ -175,7 +175,7 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     if isinstance(outputs, PackedLinear):
-        return _all_of(x_RD, outputs, edits)
+        return _project_all_outputs(x_RD, outputs, edits)
     (first, *_), changes = outputs, edited_logits(edits, len(x_RD), NO_INTS)
     lines_RC = _choose_from_subsets(x_RD, outputs, changes, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
     log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
@@ -186,17 +186,17 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
     return log_probs_RV
 
 
-def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
+def _project_all_outputs(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
     suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = edited_logits(edits, len(x_RD), NO_INTS)
-    for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
+    for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other row
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
         # Ids beyond the logits, of a model with a larger vocabulary, change nothing.
-        listed_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
-        penalized = penalized_RJ[r][listed_J]
-        before = logits_V[penalized]
-        logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty) - amounts_RJ[r][listed_J]
+        valid_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
+        ids_J = penalized_RJ[r][valid_J]
+        old_J = logits_V[ids_J]
+        logits_V[ids_J] = np.where(old_J < 0, old_J * penalty, old_J / penalty) - amounts_RJ[r][valid_J]
         suppressed_J = suppressed_RJ[r]
         logits_V[suppressed_J[(suppressed_J >= 0) & (suppressed_J < len(logits_V))]] = -np.inf
         log_softmax(logits_V)
@@ -205,7 +205,7 @@ def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
 
 def log_softmax(logits: np.ndarray) -> None:
     """The log-softmax of one row, in place."""
-    logits -= max(logits.max(), LOWEST)  # not -inf, where all logits are
+    logits -= max(logits.max(), LOWEST)  # LOWEST where all logits are -inf
     logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), TINY)).astype(np.float32)
 
 
@@ -216,8 +216,8 @@ def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear,
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
     peaks_BF = np.full((len(lengths_B), len(packed.bias)), least, np.float32)
     if len(x_ND):
-        owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
+        sentences_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(-(-panels // GROUP), size)
-        _project_peaks(x_ND, owners_N, packed.panels_PSN, packed.kernel_arrays, scratch_PB, peaks_BF)
+        _project_peaks(x_ND, sentences_N, packed.panels_PSN, packed.kernel_arrays, scratch_PB, peaks_BF)
     return peaks_BF[:, : packed.outputs]

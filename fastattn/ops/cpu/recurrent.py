@@ -1,4 +1,4 @@
-"""Layers of recurrent cells over whole sentences or a step of each, and columns that become rows."""
+"""Layers of recurrent cells over whole sentences or a step of each, and columns that are joined to rows."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from fastattn.spec.recurrent import CELLS
 
 _recur, _join = kernel_named("recurrent", "_recur"), kernel_named("recurrent", "_join")
 _CODES = {cell: code for code, cell in enumerate(CELLS)}
-_GO_ON = np.zeros(1, np.int64)
+_NEVER_STOP = np.zeros(1, np.int64)
 
 
 def gate_rows(gates: int, units: int) -> np.ndarray:
@@ -39,27 +39,27 @@ def recur(
     lengths_B = np.diff(starts_B1)
     order_B = np.argsort(-lengths_B, kind="stable")
     steps, parts = int(lengths_B[order_B[0]]), -(-threads // len(weights))
-    record, cuts = None, (min(parts, B), 1)
-    # where the second of two products needs all of the first, parts may not share rows
+    call_recorder, cuts = None, (min(parts, B), 1)
+    # where a second product needs all of the first (gru_reset_before), parts do not divide the units of a row
     if N == B and steps == 1:
-        order_B = NO_LONGS[1]  # nothing is waited for
+        order_B = NO_LONGS[1]  # a single step needs no order
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
-    elif B < parts and steps > 1 and cell != "gru_reset_before" and (record := recorder()):
+    elif B < parts and steps > 1 and cell != "gru_reset_before" and (call_recorder := recorder()):
         cuts = 1, min(parts, -(-units // NR))
-    form = RecurrentForm(_CODES[cell], gates, units, *cuts, record is not None)
-    count = -(-B // form.sentences)  # the most sentences of a part
-    room = 8 * count + 12 * count * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, count)
-    scratch_PB = empty((len(weights) * form.sentences * form.units_parts, room), np.uint8)
+    form = RecurrentForm(_CODES[cell], gates, units, *cuts, call_recorder is not None)
+    part_sentences = -(-B // form.sentences)
+    part_bytes = (8 + 12 * units) * part_sentences + 6 * LINE + scratch_bytes(forward.panels_PSN, units, part_sentences)
+    scratch_PB = empty((len(weights) * form.sentences * form.units_parts, part_bytes), np.uint8)
     arguments = (
         inputs_NE, (forward.panels_PSN, backward.panels_PSN), forward.kernel_arrays, backward.kernel_arrays, form,
         (starts_B1, order_B), states, scratch_PB, hidden_NH,
     )  # fmt: skip
-    if record is None:
+    if call_recorder is None:
         _recur(*arguments)
         return hidden_NH
     scratch_PB[:, : 2 * LINE] = 0
-    if program := record.record(lambda: _recur(*arguments)):
-        program.run(steps, _GO_ON)
+    if program := call_recorder.record(lambda: _recur(*arguments)):
+        program.run(steps, _NEVER_STOP)
     else:
         for _ in range(steps):
             _recur(*arguments)
@@ -67,7 +67,7 @@ def recur(
 
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
-    """Rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
+    """The rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
     (rows_MW, _, _, rows_N), *_ = parts
     y_NF, column = empty((len(rows_MW if rows_N is None else rows_N), sum(part.width for part in parts))), 0
     for rows_MW, first, width, rows_N in parts:

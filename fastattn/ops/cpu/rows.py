@@ -1,7 +1,7 @@
-"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a kernel.
+"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy computes as fast as a kernel.
 
-Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, the
-number of first rows (of a prompt) to leave out, and returns a vector of D; without any row it is zero.
+``POOLINGS`` are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``,
+the number of first rows (of a prompt) to leave out, and returns a vector of D.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +36,9 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    first, *more = parts
-    if not more:
-        return first
+    first_ND, *other_parts = parts
+    if not other_parts:
+        return first_ND
     unrecordable()
     return np.concatenate(parts)
 
@@ -65,15 +65,15 @@ def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
     unrecordable()
     N, D = x_ND.shape
-    near_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
+    window_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
     for m, distance in enumerate(range(-before, after + 1)):
         if abs(distance) < N:
-            near_NMD[max(-distance, 0) : N - max(distance, 0), m] = x_ND[max(distance, 0) : N + min(distance, 0)]
-    places_N = np.arange(N) - np.repeat(starts_B1[:-1], np.diff(starts_B1))
+            window_NMD[max(-distance, 0) : N - max(distance, 0), m] = x_ND[max(distance, 0) : N + min(distance, 0)]
+    position_N = np.arange(N) - np.repeat(starts_B1[:-1], np.diff(starts_B1))
     lengths_N = np.repeat(np.diff(starts_B1), np.diff(starts_B1))
-    neighbours_NM = places_N[:, None] + np.arange(-before, after + 1)
-    near_NMD[(neighbours_NM < 0) | (neighbours_NM >= lengths_N[:, None])] = 0
-    return near_NMD.reshape(N, (before + 1 + after) * D)
+    neighbours_NM = position_N[:, None] + np.arange(-before, after + 1)
+    window_NMD[(neighbours_NM < 0) | (neighbours_NM >= lengths_N[:, None])] = 0
+    return window_NMD.reshape(N, (before + 1 + after) * D)
 
 
 _embed = kernel_named("rows", "_embed")
@@ -101,8 +101,8 @@ def embed(
     x_ND = arena.empty((len(ids_N), width))
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = NO_INTS, NO_FLOATS[2]
-    as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
-    _embed(ids_N, stored, as_it_is, multipliers_V, scales_PGN, float(scale), positions_N, position_table_PD, x_ND)
+    is_plain = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
+    _embed(ids_N, stored, is_plain, multipliers_V, scales_PGN, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND
 
 
@@ -128,7 +128,7 @@ def _mean_sqrt_len(rows_TD: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _weighted_mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    # Muennighoff 2022, equation 2: a row's weight is its position, in which the prompt's rows count.
+    # Muennighoff 2022, equation 2: a row's weight is its position in the sentence, the prompt's rows included.
     weights_T = np.arange(skip + 1, len(rows_TD) + 1).astype(rows_TD.dtype)
     return (rows_TD[skip:] * weights_T[:, None]).sum(axis=0) / weights_T.sum()
 

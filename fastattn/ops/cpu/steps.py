@@ -1,7 +1,7 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search.
 
-Rows of a table start at a cache line and lie an odd number of lines apart: were they 4 KiB apart, the same head of all
-keys would share 8 places in L1. A page takes memory only once it is written.
+Rows of a table start at a cache line and lie an odd number of lines apart: if they lay 4 KiB apart, the same head
+of all keys would share 8 lines of L1. A page takes memory only once it is written.
 """
 
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ COLUMNS = 64  # four cache lines of a row: a task has a multiple of them
 SMALL = 1 << 14
 
 
-def _columns(x_ND: np.ndarray) -> int:
-    """The columns of a task: all, where there is little to do; whole vectors."""
+def _task_columns(x_ND: np.ndarray) -> int:
+    """The columns of a task, whole vectors; all columns where there is little to do."""
     threads = 1 if x_ND.size <= SMALL else current_threads()
     return -(-x_ND.shape[1] // (COLUMNS * threads)) * COLUMNS
 
@@ -64,7 +64,7 @@ def _columns(x_ND: np.ndarray) -> int:
 def ssru(
     inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
-    y_ND, columns = empty(residual_ND.shape), _columns(residual_ND)
+    y_ND, columns = empty(residual_ND.shape), _task_columns(residual_ND)
     _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
     return y_ND
 
@@ -72,7 +72,7 @@ def ssru(
 def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
-    y_ND, columns = empty(x_ND.shape), _columns(x_ND)
+    y_ND, columns = empty(x_ND.shape), _task_columns(x_ND)
     _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
     return y_ND
 

@@ -1,14 +1,14 @@
 """The operations of ``ops.protocol`` on an NVIDIA card, by kernels of ``numba.cuda``.
 
 The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the card; ``np.asarray`` copies them to the
-host. Kernels run one after another in the order of the calls, and the host waits only for results that are NumPy's.
-The CPU computes attention to a graph or to windows, best keys and unit vectors: no model needs them, and their callers'
-arrays lie in its memory.
+host. Kernels run one after another in the order of the calls, and the host waits only for NumPy results.
+The CPU computes attention over graphs and over windows, best keys and unit vectors: no model needs them, and their
+callers' arrays lie in the host's memory.
 """
 
-# First: its error says that numba-cuda is missing.
+# Imported first, since its error says that numba-cuda is missing.
 from fastattn.ops.cuda.card import check_card, current_threads, free_memory, thread_limit
-from fastattn.ops.cuda.card import lasting as empty
+from fastattn.ops.cuda.card import empty_for_caller as empty
 from fastattn.ops.cuda.card import upload as as_rows
 
 # isort: split

@@ -1,18 +1,18 @@
-"""Attention: over whole sentences in one pass over the keys, and of queries over tables of keys.
+"""Attention: over whole sentences, in one pass over the keys, and over tables of keys and values.
 
 Whole sentences: softmax(Q K' scale + bias) V, whose scores are never stored. A block computes TILE queries of one head.
 It goes through the keys TILE at a time: queries and keys come into shared memory DEPTH columns at a time, and each
 thread has the scores of MICRO queries and MICRO keys in registers, SIDE apart. The softmax is online (Milakov and
-Gimelshein 2018; Dao 2022): a row's greatest score so far is subtracted from its exponents, and where it grows, what has
-been summed is multiplied by exp(old - new). The exponentials go through shared memory to the threads that have the sums
+Gimelshein 2018; Dao 2022): a row's greatest score so far is subtracted from its exponents; when it grows, earlier sums
+are multiplied by exp(old - new). The exponentials go through shared memory to the threads that have the sums
 of MICRO queries and some columns of the values. More value columns than threads can sum are computed by several blocks.
 Bits: tiles begin at whole multiples of TILE in a sentence, and a hidden key adds exact zeros, so a row's result does
-not depend on other sentences, nor on what follows the last key that it sees.
+not depend on other sentences, nor on keys after the last one that it sees.
 
-Tables, a decoder's step: a block has one query and head, and PIECE of the keys that it sees, counted from its first
-one. Scores: SIDE threads share a key and read SIDE adjacent columns at a time. Sums of values: each thread has one
-column and every SIDE-th key. Where there is more than a piece, another kernel joins the pieces by the logs of their
-sums, as if there were one. So a row's bits depend on its own keys alone, wherever they lie in the table.
+Tables, a decoder's step: a block has one query and head, and PIECE of the keys that the query sees, counted from the
+first. Scores: SIDE threads share a key and read SIDE adjacent columns at a time. Sums of values: each thread has one
+column and every SIDE-th key. A second kernel joins the pieces by the logs of their sums, as if they were one. So a
+row's bits depend on its own keys alone, wherever they lie in the table.
 """
 
 import math
@@ -25,21 +25,21 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 from fastattn.arguments.attention import ALL, NONE, SOME, Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.ops import reference
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE, device, none
+from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE, device, no_array
 from fastattn.ops.cuda.instructions import block_max, block_sum
 from fastattn.ops.cuda.matmul import nearest_bfloat16
 
 INFINITY = math.inf
 DEPTH = max(SIDE, 8)  # columns of queries and keys in shared memory at a time
 PITCH, SCORES = DEPTH + 1, TILE + 1  # floats from row to row of shared arrays: odd, so that a column is in all banks
-DISTANCES = 2 * MICRO - 1  # how many distances a thread's queries and keys have, SIDE apart
-NEAR = 2 * TILE  # how many distances the queries and keys of two tiles have, and one more
-COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
-PIECE = 4 * TILE  # keys that a block of a step has
+THREAD_DISTANCES = 2 * MICRO - 1  # distances, SIDE apart, between a thread's queries and keys
+TILE_DISTANCES = 2 * TILE  # distances between the queries of a tile and the keys of a tile, and one more
+COLUMNS = 1, 2, 4, 8  # the numbers of value columns that a thread may have
+PIECE = 4 * TILE  # keys of a block of a step
 STEP_PITCH = SIDE + 1
 
 
-class LaidHeads(NamedTuple):
+class HeadLayout(NamedTuple):
     """Rows of heads in a flat array: column d of row n is at first + b batch + n row + h head + d."""
 
     array_X: Any
@@ -50,7 +50,7 @@ class LaidHeads(NamedTuple):
 
 
 class Broadcast(NamedTuple):
-    """An array [B, H, T, S], flat, and its steps, 0 along an axis of length one; empty for None."""
+    """A flat array [B, H, T, S] and its strides in numbers, 0 along an axis of length one; empty for None."""
 
     array_X: Any
     batch: int
@@ -60,7 +60,7 @@ class Broadcast(NamedTuple):
 
 
 class VisibleKeys(NamedTuple):
-    """Which keys the queries see: the fields of ``Visible``, with empty arrays for None."""
+    """Which keys the queries see: the fields of ``KeyMask``, with empty arrays for None."""
 
     seen_N2: Any
     sinks: int
@@ -71,7 +71,7 @@ class VisibleKeys(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What scores are made of, with empty arrays for None."""
+    """The factors and summands of scores, with empty arrays for None."""
 
     scale: Any
     softcap: Any
@@ -111,19 +111,19 @@ def every_key(b, h, t, s):
 
 
 def reader(dtype: Any) -> Any:
-    """The device function from numbers of arrays to float32: uint16 are the bits of bfloat16."""
+    """The device function from an array's numbers to float32; uint16 are the bits of bfloat16."""
     return _of_bfloat16 if np.dtype(dtype) == np.uint16 else _float32
 
 
 def writer(dtype: Any) -> Any:
-    """The device function from float32 to numbers of arrays."""
+    """The device function from float32 to an array's numbers."""
     return _to_bfloat16 if np.dtype(dtype) == np.uint16 else _float32
 
 
 @device
-def start_of(laid, b, n, h):
-    """Where a row's head begins."""
-    return laid.first + b * laid.batch + n * laid.row + h * laid.head
+def start_of(layout, b, n, h):
+    """The index at which head h of row n begins."""
+    return layout.first + b * layout.batch + n * layout.row + h * layout.head
 
 
 @device
@@ -133,8 +133,8 @@ def number_of(array, b, h, t, s):
 
 
 @device
-def finished_score(score, terms, score_mod, b, h, t, s, position):
-    """The score of query t and key s, from the product; ``position`` is the query's for biases by distance."""
+def final_score(score, terms, score_mod, b, h, t, s, position):
+    """The score of query t and key s from their product; ``position`` is the query's for biases by distance."""
     score = score * terms.scale
     if terms.softcap > float32(0):
         score = terms.softcap * math.tanh(score / terms.softcap)
@@ -161,68 +161,68 @@ def visible_range(seen_N2, n, keys):
 
 
 @device
-def is_visible(visible, mask_mod, b, h, t, s):
-    """Whether mask, blocks and function show key s to query t; the function is asked where a block's state is SOME."""
-    if len(visible.mask.array_X) > 0 and number_of(visible.mask, b, h, t, s) == 0:
+def is_visible(key_mask, mask_mod, b, h, t, s):
+    """Whether query t sees key s by mask, blocks and function, which is called only where a block's state is SOME."""
+    if len(key_mask.mask.array_X) > 0 and number_of(key_mask.mask, b, h, t, s) == 0:
         return False
     state = SOME
-    if len(visible.states.array_X) > 0:
-        state = number_of(visible.states, b, h, t // visible.block_queries, s // visible.block_keys)
+    if len(key_mask.states.array_X) > 0:
+        state = number_of(key_mask.states, b, h, t // key_mask.block_queries, s // key_mask.block_keys)
     if state == SOME:
         return True if mask_mod(b, h, t, s) else False
     return state == ALL
 
 
 @device
-def is_hidden(visible, b, h, t, last_t, keys):
-    """Whether no query from t to last_t sees any of the TILE keys from s on; keys: s, begin and end of all keys."""
+def is_hidden(key_mask, b, h, t, last_t, keys):
+    """Whether no query from t to last_t sees any of the TILE keys from s on; keys: s, begin and end of those seen."""
     s, begin, end = keys
-    if s >= visible.sinks and s + TILE <= begin:
+    if s >= key_mask.sinks and s + TILE <= begin:
         return True
-    if len(visible.states.array_X) == 0:
+    if len(key_mask.states.array_X) == 0:
         return False
-    for i in range(t // visible.block_queries, last_t // visible.block_queries + 1):
-        for j in range(s // visible.block_keys, (min(s + TILE, end) - 1) // visible.block_keys + 1):
-            if number_of(visible.states, b, h, i, j) != NONE:
+    for i in range(t // key_mask.block_queries, last_t // key_mask.block_queries + 1):
+        for j in range(s // key_mask.block_keys, (min(s + TILE, end) - 1) // key_mask.block_keys + 1):
+            if number_of(key_mask.states, b, h, i, j) != NONE:
                 return False
     return True
 
 
 @device
 def shift_of(top):
-    """What is subtracted from exponents: a row's greatest score, or 0 where it sees no key."""
+    """The number that is subtracted from exponents: a row's greatest score, or 0 if it sees no key."""
     return float32(0) if top == -INFINITY else top
 
 
 class Rows(NamedTuple):
-    """The arrays that the kernel reads and writes, a row of numbers for each tile of queries, and sizes.
+    """The arrays that the kernel reads and writes, the tiles of queries, and sizes.
 
-    places_X6  uint32: of the tile its sentence and its first query; of the sentence its first row, its number of
-               queries, its first key, its number of keys
+    tiles_X6  uint32: a tile's sentence and first query; the sentence's first row, number of queries, first key,
+              number of keys
     """
 
-    query: LaidHeads
-    key: LaidHeads
-    value: LaidHeads
-    out: LaidHeads
-    places_X6: Any
+    query: HeadLayout
+    key: HeadLayout
+    value: HeadLayout
+    out: HeadLayout
+    tiles_X6: Any
     width: int
     value_width: int
     group: int  # query heads of a key head
 
 
-class NearRows(NamedTuple):
-    """Rows of distances, see ``pack_distances``; empty for None."""
+class CardDistances(NamedTuple):
+    """The rows of distances of ``pack_distances``; empty for None."""
 
     key_LE: Any
     query_LE: Any
 
 
 class Outputs(NamedTuple):
-    """Arrays that are written in addition to the result; empty: not wanted.
+    """Arrays that are written in addition to the result; empty: not written.
 
     weights_BHTS  the softmax weights; zeros at first
-    logs_X        flat, the logs of the softmaxes' sums: that of row n lies at b batch + h head + n row
+    logs_X        flat, the logs of the softmaxes' sums; the log of row n lies at b batch + h head + n row
     invalid_1     int32, 0 at first: how many rows see a key and have a sum of 0 or NaN
     """
 
@@ -235,15 +235,15 @@ class Outputs(NamedTuple):
 
 
 @device
-def _place(places_X6, x):
-    """Row x in signed numbers that the compiler knows are not negative, so that indices need no test."""
-    b, first, row = int64(places_X6[x, 0]), int64(places_X6[x, 1]), int64(places_X6[x, 2])
-    return b, first, row, int64(places_X6[x, 3]), int64(places_X6[x, 4]), int64(places_X6[x, 5])
+def _tile_at(tiles_X6, x):
+    """Row x as signed numbers, which the compiler knows not to be negative, so that indices need no test."""
+    b, first, row = int64(tiles_X6[x, 0]), int64(tiles_X6[x, 1]), int64(tiles_X6[x, 2])
+    return b, first, row, int64(tiles_X6[x, 3]), int64(tiles_X6[x, 4]), int64(tiles_X6[x, 5])
 
 
 @device
 def _load(read, rows, start, count, first, width, tile_ND):
-    """Load DEPTH columns from ``first`` on of ``count`` rows, zeros beyond; ``start`` is where row 0 begins."""
+    """Load ``count`` rows' DEPTH columns from ``first`` on, with zeros beyond; row 0 begins at index ``start``."""
     for i in range(TILE * DEPTH // THREADS):
         e = int64(uint32(cuda.threadIdx.x)) + THREADS * i
         n, d = e // DEPTH, e % DEPTH
@@ -254,10 +254,10 @@ def _load(read, rows, start, count, first, width, tile_ND):
 
 
 @device
-def _load_near(rows_LE, least, column, first, width, tile_MD):
-    """Load the same columns of the rows of NEAR distances from ``least`` on."""
+def _load_distances(rows_LE, least, column, first, width, tile_MD):
+    """Load DEPTH columns from ``first`` on of the rows of TILE_DISTANCES distances from ``least`` on."""
     farthest = len(rows_LE) // 2
-    for i in range(NEAR * DEPTH // THREADS):
+    for i in range(TILE_DISTANCES * DEPTH // THREADS):
         e = int64(uint32(cuda.threadIdx.x)) + THREADS * i
         m, d = e // DEPTH, e % DEPTH
         number = float32(0)
@@ -277,22 +277,22 @@ def _additive(query, key, vector):
 
 
 class Form(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants for which a kernel is compiled."""
 
-    columns: int = 1  # of values that a thread has
+    columns: int = 1  # value columns of a thread
     dtype: str = "float32"
     out: str = "float32"
     additive: bool = False
-    near_keys: bool = False
-    near_queries: bool = False
+    key_distances: bool = False
+    query_distances: bool = False
     score_mod: Any = same_score
     mask_mod: Any = every_key
 
 
 def _jit(form: Form) -> Any:
-    """The decorator of a form's kernel: if 128 registers suffice, two blocks run on a multiprocessor at a time."""
-    two = form == Form(form.columns) and form.columns in (1, 4)
-    bounds = {"launch_bounds": (THREADS, 1 + two)}
+    """The decorator of a form's kernel; where 128 registers suffice, a multiprocessor runs two blocks at a time."""
+    has_two_blocks = form == Form(form.columns) and form.columns in (1, 4)
+    bounds = {"launch_bounds": (THREADS, 1 + has_two_blocks)}
     if form[-2:] == (same_score, every_key):
         return card.kernel_of(*form[:-2], **bounds)
     return cuda.jit if SIMULATED else cuda.jit(**bounds)  # a user's functions are compiled in each process
@@ -302,17 +302,17 @@ def _jit(form: Form) -> Any:
 def make_attend(form: Form) -> Any:
     """The kernel of a form; blocks are (tiles of queries, heads, tiles of value columns)."""
     OWN, WIDE, KEYS = form.columns, SIDE * form.columns, TILE // form.columns  # a tile of values is KEYS x WIDE
-    additive, near_keys, near_queries = form.additive, form.near_keys, form.near_queries
-    NEAR_KEYS, NEAR_QUERIES = (NEAR if used else 1 for used in (near_keys, near_queries))
+    additive, key_distances, query_distances = form.additive, form.key_distances, form.query_distances
+    KEY_ROWS, QUERY_ROWS = (TILE_DISTANCES if used else 1 for used in (key_distances, query_distances))
     read, write, score_mod, mask_mod = reader(form.dtype), writer(form.out), form.score_mod, form.mask_mod
     product = _additive if additive else _product
 
     @_jit(form)
-    def attend(rows, visible, terms, distances, outputs):
+    def attend(rows, key_mask, terms, distances, outputs):
         query_RD = cuda.shared.array((TILE, PITCH), float32)
         key_SD = cuda.shared.array((TILE, PITCH), float32)
-        near_key_MD = cuda.shared.array((NEAR_KEYS, PITCH), float32)
-        near_query_MD = cuda.shared.array((NEAR_QUERIES, PITCH), float32)
+        key_distance_MD = cuda.shared.array((KEY_ROWS, PITCH), float32)
+        query_distance_MD = cuda.shared.array((QUERY_ROWS, PITCH), float32)
         score_RS = cuda.shared.array((TILE, SCORES), float32)
         value_SV = cuda.shared.array((KEYS, WIDE), float32)
         score_IJ = cuda.local.array((MICRO, MICRO), float32)
@@ -320,19 +320,19 @@ def make_attend(form: Form) -> Any:
         top_I = cuda.local.array(MICRO, float32)
         total_I = cuda.local.array(MICRO, float32)  # of this thread's keys alone
         own_I = cuda.local.array(MICRO, float32)
-        near_key_M = cuda.local.array(DISTANCES, float32)
-        near_query_M = cuda.local.array(DISTANCES, float32)
+        key_distance_M = cuda.local.array(THREAD_DISTANCES, float32)
+        query_distance_M = cuda.local.array(THREAD_DISTANCES, float32)
         x, h, part = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
         thread = int64(uint32(cuda.threadIdx.x))
-        r, c = thread // SIDE, thread % SIDE  # its queries are r + SIDE i, its keys c + SIDE j
-        b, t0, first_row, T, first_key, S = _place(rows.places_X6, uint32(x))
+        r, c = thread // SIDE, thread % SIDE  # the thread's queries are r + SIDE i, its keys c + SIDE j
+        b, t0, first_row, T, first_key, S = _tile_at(rows.tiles_X6, uint32(x))
         first_row, K, V = first_row + t0, rows.width, rows.value_width
         count, g, column = min(T - t0, TILE), h // rows.group, part * WIDE
         query = start_of(rows.query, b, first_row, h)
 
         begin, end = int32(S), int32(0)  # the keys that any query of the tile sees, without sinks
         for n in range(count):
-            first, stop = visible_range(visible.seen_N2, first_row + n, S)
+            first, stop = visible_range(key_mask.seen_N2, first_row + n, S)
             if first < stop:
                 begin, end = min(begin, first), max(end, stop)
         for i in range(MICRO):
@@ -341,7 +341,7 @@ def make_attend(form: Form) -> Any:
                 sum_IV[i, v] = 0
 
         for s0 in range(0, end, TILE):
-            if is_hidden(visible, b, h, t0, t0 + count - 1, (s0, begin, end)):
+            if is_hidden(key_mask, b, h, t0, t0 + count - 1, (s0, begin, end)):
                 continue
 
             # products of queries and keys
@@ -353,29 +353,29 @@ def make_attend(form: Form) -> Any:
                 cuda.syncthreads()  # other threads may still read the arrays
                 _load(read, rows.query, query, count, d0, K, query_RD)
                 _load(read, rows.key, key, S - s0, d0, K, key_SD)
-                if near_keys:
-                    _load_near(distances.key_LE, s0 - t0 - TILE + 1, h * K, d0, K, near_key_MD)
-                if near_queries:
-                    _load_near(distances.query_LE, s0 - t0 - TILE + 1, h * K, d0, K, near_query_MD)
+                if key_distances:
+                    _load_distances(distances.key_LE, s0 - t0 - TILE + 1, h * K, d0, K, key_distance_MD)
+                if query_distances:
+                    _load_distances(distances.query_LE, s0 - t0 - TILE + 1, h * K, d0, K, query_distance_MD)
                 cuda.syncthreads()
                 for d in range(min(DEPTH, K - d0)):
                     for i in range(MICRO):
                         own_I[i] = query_RD[r + SIDE * i, d]
-                    for m in range(DISTANCES):  # key j is SIDE (j - i) further from query i than c is from r
+                    for m in range(THREAD_DISTANCES):  # key j is SIDE (j - i) further from query i than c is from r
                         distance = c - r + TILE - 1 + SIDE * (m - MICRO + 1)
-                        if near_keys:
-                            near_key_M[m] = near_key_MD[distance, d]
-                        if near_queries:
-                            near_query_M[m] = near_query_MD[distance, d]
+                        if key_distances:
+                            key_distance_M[m] = key_distance_MD[distance, d]
+                        if query_distances:
+                            query_distance_M[m] = query_distance_MD[distance, d]
                     vector = terms.vector_HK[h, d0 + d] if additive else float32(0)
                     for j in range(MICRO):
                         number = key_SD[c + SIDE * j, d]
                         for i in range(MICRO):
                             score_IJ[i, j] += product(own_I[i], number, vector)
-                            if near_keys:
-                                score_IJ[i, j] += own_I[i] * near_key_M[j - i + MICRO - 1]
-                            if near_queries:
-                                score_IJ[i, j] += number * near_query_M[j - i + MICRO - 1]
+                            if key_distances:
+                                score_IJ[i, j] += own_I[i] * key_distance_M[j - i + MICRO - 1]
+                            if query_distances:
+                                score_IJ[i, j] += number * query_distance_M[j - i + MICRO - 1]
             for i in range(MICRO):
                 for j in range(MICRO):
                     score_RS[r + SIDE * i, c + SIDE * j] = score_IJ[i, j]
@@ -384,11 +384,11 @@ def make_attend(form: Form) -> Any:
             cuda.syncthreads()  # other threads may still read query_RD
             for n in range(r, count, SIDE):
                 t, greatest = t0 + n, float32(-INFINITY)
-                first, stop = visible_range(visible.seen_N2, first_row + n, S)
+                first, stop = visible_range(key_mask.seen_N2, first_row + n, S)
                 for s in range(s0 + c, s0 + TILE, SIDE):
                     score = float32(-INFINITY)
-                    if s < stop and (s >= first or s < visible.sinks) and is_visible(visible, mask_mod, b, h, t, s):
-                        score = finished_score(score_RS[n, s - s0], terms, score_mod, b, h, t, s, t)
+                    if s < stop and (s >= first or s < key_mask.sinks) and is_visible(key_mask, mask_mod, b, h, t, s):
+                        score = final_score(score_RS[n, s - s0], terms, score_mod, b, h, t, s, t)
                     score_RS[n, s - s0] = score
                     if score > greatest:
                         greatest = score
@@ -397,7 +397,7 @@ def make_attend(form: Form) -> Any:
                 query_RD[n, c] = greatest  # the queries are no longer needed
             cuda.syncthreads()
 
-            # exponentials, and what was summed before, by the new greatest scores
+            # exponentials relative to the new greatest scores, to which earlier sums are scaled
             for i in range(MICRO):
                 top = top_I[i]
                 for j in range(SIDE):
@@ -415,12 +415,12 @@ def make_attend(form: Form) -> Any:
             # exponentials times values
             value = start_of(rows.value, b, first_key + s0, g) + column
             for s1 in range(s0, min(s0 + TILE, end), KEYS):
-                cuda.syncthreads()  # the exponentials are all there, and nobody reads the values before
+                cuda.syncthreads()  # all exponentials are stored, and no thread reads the last values any more
                 for i in range(MICRO):
                     e = thread + THREADS * i
                     s, v = s1 + e // WIDE, e % WIDE
-                    number = float32(0)  # of keys that no query of the tile sees, where there may be NaN
-                    if column + v < V and s < end and (s >= begin or s < visible.sinks):
+                    number = float32(0)  # for keys that no query of the tile sees, whose values may be NaN
+                    if column + v < V and s < end and (s >= begin or s < key_mask.sinks):
                         number = read(rows.value.array_X[uint64(value + (s - s0) * rows.value.row + v)])
                     value_SV[e // WIDE, v] = number
                 cuda.syncthreads()
@@ -454,7 +454,7 @@ def make_attend(form: Form) -> Any:
             if part == 0:
                 if len(outputs.logs_X) > 0:
                     outputs.logs_X[b * outputs.batch + h * outputs.head + (first_row + n) * outputs.row] = log
-                _, stop = visible_range(visible.seen_N2, first_row + n, S)
+                _, stop = visible_range(key_mask.seen_N2, first_row + n, S)
                 if len(outputs.invalid_1) > 0 and stop > 0 and not total > 0:
                     cuda.atomic.add(outputs.invalid_1, 0, 1)
         cuda.syncthreads()
@@ -467,10 +467,10 @@ def make_attend(form: Form) -> Any:
                     rows.out.array_X[place] = write(sum_IV[i, v] * score_RS[n, 0])
         if len(outputs.weights_BHTS) > 0 and part == 0:
             for s0 in range(0, end, TILE):
-                if not is_hidden(visible, b, h, t0, t0 + count - 1, (s0, begin, end)):
+                if not is_hidden(key_mask, b, h, t0, t0 + count - 1, (s0, begin, end)):
                     for n in range(r, count, SIDE):
                         for s in range(s0 + c, min(s0 + TILE, S), SIDE):
-                            score = outputs.weights_BHTS[b, h, t0 + n, s]  # this thread's own
+                            score = outputs.weights_BHTS[b, h, t0 + n, s]  # which this thread has written
                             outputs.weights_BHTS[b, h, t0 + n, s] = math.exp(score - score_RS[n, 1]) * score_RS[n, 2]
 
     return attend
@@ -495,15 +495,15 @@ def flat(array: Any) -> Any:
     return array.reshape(array.size)
 
 
-def laid(array_NE: Any, column: int, width: int) -> LaidHeads:
-    """Rows whose heads begin at a column."""
-    return LaidHeads(flat(array_NE), column, 0, array_NE.shape[1], width)
+def head_layout(array_NE: Any, column: int, width: int) -> HeadLayout:
+    """The layout of rows whose heads begin at a column."""
+    return HeadLayout(flat(array_NE), column, 0, array_NE.shape[1], width)
 
 
 def broadcast(array: Any, dtype: Any = np.float32) -> Broadcast:
-    """An array [B, H, T, S], or None."""
+    """The ``Broadcast`` of an array [B, H, T, S] or of None."""
     if array is None or array.size == 0:
-        return Broadcast(none(1, dtype), 0, 0, 0, 0)
+        return Broadcast(no_array(1, dtype), 0, 0, 0, 0)
     _, h, t, s = array.shape
     steps = (step if size > 1 else 0 for size, step in zip(array.shape, (h * t * s, t * s, s, 1)))
     return Broadcast(flat(array), *steps)
@@ -516,19 +516,19 @@ def terms_of(
     sinks_H: Any = None,
     vector_HK: Any = None,
 ) -> Terms:
-    """What kernels take."""
+    """The terms as kernels take them."""
     position_bias = position_bias or PositionBias()
     scale = heads.width**-0.5 if heads.scale is None else heads.scale
     if vector_HK is not None:
         scale = 1.0
     slopes_H, table_HL = card.parameter(position_bias.slopes_H), card.parameter(position_bias.table_HL, 2)
-    callers = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # a caller may have changed them
+    caller_arrays = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # they may change from call to call
     numbers = np.float32(scale), np.float32(heads.softcap)
-    return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), *callers)
+    return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), *caller_arrays)
 
 
-def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarray:
-    """places_X6 of ``Rows``."""
+def tiles_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarray:
+    """tiles_X6 of ``Rows``."""
     queries_B, keys_B = np.diff(query_starts_B1), np.diff(key_starts_B1)
     tiles_B = -(-queries_B // TILE)
     b_X = np.repeat(np.arange(len(queries_B)), tiles_B)
@@ -538,16 +538,16 @@ def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndar
 
 
 def launch_attend(
-    form: Form, rows: Rows, visible: VisibleKeys, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
+    form: Form, rows: Rows, key_mask: VisibleKeys, terms: Terms, distances: CardDistances, outputs: Outputs, heads: int
 ) -> None:
-    """Launch the form's kernel, with as few value columns for a thread as cover all, or with the most."""
-    columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
-    blocks = len(rows.places_X6), heads, -(-rows.value_width // (columns * SIDE))
-    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, visible, terms, distances, outputs)
+    """Launch the form's kernel, with as few value columns a thread as cover all, or else the greatest number."""
+    columns = next((count for count in COLUMNS if count * SIDE >= rows.value_width), COLUMNS[-1])
+    blocks = len(rows.tiles_X6), heads, -(-rows.value_width // (columns * SIDE))
+    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, key_mask, terms, distances, outputs)
 
 
-def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
-    return NearRows(card.optional(key_LE, 2), card.optional(query_LE, 2))
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> CardDistances:
+    return CardDistances(card.optional(key_LE, 2), card.optional(query_LE, 2))
 
 
 def attention(
@@ -559,44 +559,44 @@ def attention(
     *,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
-    distances: NearRows | None = None,
+    distances: CardDistances | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = card.empty((len(query_NE), H * V), np.float32)
-    query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
-    value, places_X6 = laid(value_ME, heads.value_column, V), card.upload(places_of(*batch[:2]))
-    rows = Rows(query, key, value, laid(out_NF, 0, V), places_X6, K, V, H // G)
+    query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
+    value, tiles_X6 = head_layout(value_ME, heads.value_column, V), card.upload(tiles_of(*batch[:2]))
+    rows = Rows(query, key, value, head_layout(out_NF, 0, V), tiles_X6, K, V, H // G)
     no_mask = broadcast(None, np.uint8)
-    visible = VisibleKeys(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, no_mask, no_mask, 1, 1)
-    weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
-    distances = NearRows(none(2), none(2)) if distances is None else distances
-    form = Form(near_keys=len(distances.key_LE) > 0, near_queries=len(distances.query_LE) > 0)
-    outputs = Outputs(weights_BHTS, none(1), 0, 0, 0, none(1, np.int32))
-    launch_attend(form, rows, visible, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
+    key_mask = VisibleKeys(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, no_mask, no_mask, 1, 1)
+    weights_BHTS = no_array(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
+    distances = CardDistances(no_array(2), no_array(2)) if distances is None else distances
+    form = Form(key_distances=len(distances.key_LE) > 0, query_distances=len(distances.query_LE) > 0)
+    outputs = Outputs(weights_BHTS, no_array(1), 0, 0, 0, no_array(1, np.int32))
+    launch_attend(form, rows, key_mask, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
     return out_NF
 
 
 class StepTables(NamedTuple):
     """The arrays that a step reads: queries, tables, and the fields of ``KeyIndex``."""
 
-    query: LaidHeads
-    key: LaidHeads
-    value: LaidHeads
+    query: HeadLayout
+    key: HeadLayout
+    value: HeadLayout
     index_RS: Any
     stops_N: Any
-    rows_N: Any  # empty: n
+    rows_N: Any  # empty: row n
     firsts_N: Any  # empty: 0
-    most: int
+    window: int
     width: int
     value_width: int
     group: int  # query heads of a key head
 
 
 @device
-def _first_of(firsts_N, stops_N, most, n):
+def _first_of(firsts_N, stops_N, window, n):
     first = firsts_N[n] if len(firsts_N) > 0 else int64(0)
-    return max(first, stops_N[n] - most) if most > 0 else first
+    return max(first, stops_N[n] - window) if window > 0 else first
 
 
 @lru_cache(8)
@@ -606,7 +606,7 @@ def _step_kernel(dtype: Any) -> Any:
 
     @card.kernel_of(str(np.dtype(dtype)))
     def attend_piece(step, terms, weights_NHS, sums_NHPV, tops_NHP2):
-        """Write sums, of exponentials times values, and tops, the greatest score and the sum of exponentials."""
+        """Write a piece's sums of exponentials times values, and its greatest score and sum of exponentials."""
         score_S = cuda.shared.array(PIECE, float32)
         part_RC = cuda.shared.array((SIDE, STEP_PITCH), float32)
         shared_T = cuda.shared.array(THREADS, float32)
@@ -614,7 +614,7 @@ def _step_kernel(dtype: Any) -> Any:
         thread = int64(uint32(cuda.threadIdx.x))
         r, c = thread // SIDE, thread % SIDE
         row = step.rows_N[n] if len(step.rows_N) > 0 else int64(n)
-        first = _first_of(step.firsts_N, step.stops_N, step.most, n) + p * PIECE
+        first = _first_of(step.firsts_N, step.stops_N, step.window, n) + p * PIECE
         count, g = min(step.stops_N[n] - first, PIECE), h // step.group
         query = start_of(step.query, 0, n, h)
 
@@ -636,7 +636,7 @@ def _step_kernel(dtype: Any) -> Any:
                 s, score = s0 + thread, float32(0)
                 for j in range(SIDE):
                     score += part_RC[thread, j]
-                score = finished_score(score, terms, same_score, n, h, 0, first + s, step.stops_N[n] - 1)
+                score = final_score(score, terms, same_score, n, h, 0, first + s, step.stops_N[n] - 1)
                 score_S[s] = score
                 if score > greatest:
                     greatest = score
@@ -646,7 +646,7 @@ def _step_kernel(dtype: Any) -> Any:
         for s in range(thread, count, THREADS):
             score_S[s] = math.exp(score_S[s] - shift_of(top))
             total += score_S[s]
-        total = block_sum(total, shared_T)  # the exponentials are all there
+        total = block_sum(total, shared_T)  # and all exponentials are stored
         if thread == 0:
             tops_NHP2[n, h, p, 0], tops_NHP2[n, h, p, 1] = top, total
 
@@ -669,8 +669,8 @@ def _step_kernel(dtype: Any) -> Any:
 
 
 @card.kernel
-def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, most, weights_NHS, out_NHV):
-    """Join the pieces of a query and head, in a block: their sums relative to the greatest score, over the total."""
+def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, window, weights_NHS, out_NHV):
+    """A block joins the pieces of a query and head: their sums, relative to the greatest score, over the total."""
     n, h = cuda.blockIdx.x, cuda.blockIdx.y
     thread, pieces = int64(uint32(cuda.threadIdx.x)), sums_NHPV.shape[2]
     top, total = float32(-INFINITY), float32(0)
@@ -687,7 +687,7 @@ def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, most, weights_NHS, out_NHV):
             value += sums_NHPV[n, h, p, v] * math.exp(tops_NHP2[n, h, p, 0] - shift_of(top))
         out_NHV[n, h, v] = value * inverse
     if len(weights_NHS) > 0:
-        first = _first_of(firsts_N, stops_N, most, n)
+        first = _first_of(firsts_N, stops_N, window, n)
         for s in range(first + thread, stops_N[n], THREADS):
             weights_NHS[n, h, s] = math.exp(weights_NHS[n, h, s] - shift_of(top)) * inverse
 
@@ -696,7 +696,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -705,20 +705,22 @@ def attention_step(
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
-    pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not by the stops, which a recorded step does not know yet
-    query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
-    value = laid(value_ME, heads.value_column, V)
-    lists = card.upload(seen.index_RS), card.upload(seen.stops_N)
-    parts = card.optional(seen.rows_N, 1, np.int64), card.optional(seen.firsts_N, 1, np.int64)
-    step = StepTables(query, key, value, *lists, *parts, seen.most, K, V, H // heads.key_heads)
-    weights_NHS = none(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
+    pieces = max(
+        -(-key_index.index_RS.shape[1] // PIECE), 1
+    )  # not from the stops, which a recorded step does not know yet
+    query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
+    value = head_layout(value_ME, heads.value_column, V)
+    lists = card.upload(key_index.index_RS), card.upload(key_index.stops_N)
+    parts = card.optional(key_index.rows_N, 1, np.int64), card.optional(key_index.firsts_N, 1, np.int64)
+    step = StepTables(query, key, value, *lists, *parts, key_index.window, K, V, H // heads.key_heads)
+    weights_NHS = no_array(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
     sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)
     bias = None if bias_NHS is None else card.upload(bias_NHS).reshape((*bias_NHS.shape[:2], 1, bias_NHS.shape[2]))
     vector_HK = None if vector_HK is None else card.parameter(vector_HK)
     terms = terms_of(heads, bias, position_bias, vector_HK=vector_HK)
     card.launch(_step_kernel(key_ME.dtype), (N, H, pieces), step, terms, weights_NHS, sums_NHPV, tops_NHP2)
-    keys = step.firsts_N, step.stops_N, step.most
+    keys = step.firsts_N, step.stops_N, step.window
     card.launch(_join, (N, H), sums_NHPV, tops_NHP2, *keys, weights_NHS, out_NHV)
     return out_NHV.reshape((N, H * V))
 

@@ -1,7 +1,7 @@
-"""The card: its arrays, launches of kernels, and errors of one line where a card, the package or memory is missing.
+"""The card: its arrays, launches of kernels, and one-line errors where a card, the package or memory is missing.
 
 Kernels are written for ``numba.cuda`` (package numba-cuda). With NUMBA_ENABLE_CUDASIM=1 Numba's simulator runs them as
-Python: then blocks have few threads, and instructions of the card have a plain form.
+Python: then blocks have few threads, and instructions of the card are written in Python.
 """
 
 import functools
@@ -43,15 +43,15 @@ THREADS = SIDE * SIDE  # of every block
 MICRO = 4  # rows and columns of a tile that a thread has in registers
 TILE = SIDE * MICRO  # rows and columns of a tile
 
-device = cuda.jit(device=True)  # decorates what kernels call
+device = cuda.jit(device=True)  # decorates functions that kernels call
 
 _process = os.getpid()
-_one_at_a_time = threading.RLock()  # held while a thread gives the card work; the card works on without it
+_work_lock = threading.RLock()  # held while a thread gives the card work; the card computes without it
 
 
 @functools.cache
 def _sources() -> str:
-    """The hash of all files of this folder: a kernel includes helpers from other files than its own."""
+    """The hash of all files of this folder, since a kernel includes helpers of several files."""
     digest = hashlib.sha256(numba_cuda.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -59,7 +59,7 @@ def _sources() -> str:
 
 
 class _Locator:
-    """Tells Numba where to keep compiled kernels: in fastattn's cache, a folder for each state of the sources."""
+    """Tells Numba to keep compiled kernels in fastattn's cache, in a folder for each state of the sources."""
 
     @classmethod
     def from_function(cls, function: Callable, file: str) -> "_Locator":
@@ -79,10 +79,10 @@ class _Locator:
 
 
 def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
-    """A decorator of kernels, which are compiled for types of arguments when first launched with them, and kept.
+    """A decorator of kernels; a kernel is compiled and kept for types of arguments when it is first launched with them.
 
-    constants  the values that a function makes the kernel for, by which its code is found again: Numba itself would
-               take the objects that the kernel closes over, whose bytes differ from process to process
+    constants  the values for which a kernel is made; its kept code is found by them. Numba itself would take the
+               objects in the kernel's closure, whose bytes differ from process to process
     """
 
     def decorate(function: Callable) -> Any:
@@ -121,7 +121,7 @@ def check_card() -> None:
     try:
         cuda.current_context()
     except Exception as error:
-        if not _is_the_cards(error):
+        if not _is_card_error(error):
             raise
         raise InputError(f"device 'cuda' cannot be used: {_in_one_line(error)}") from error
 
@@ -142,8 +142,8 @@ def card_index() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that are free on the card or in ``_spare``; 1 << 40 on the simulator, which does not know."""
-    spare = sum(size * len(blocks) for size, blocks in list(_spare.items()))
+    """Bytes that are free on the card or in ``_spare_blocks``; 1 << 40 on the simulator, which does not know."""
+    spare = sum(size * len(blocks) for size, blocks in list(_spare_blocks.items()))
     return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40)) + spare
 
 
@@ -169,77 +169,77 @@ def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(" .:") or type(error).__name__
 
 
-def _is_the_cards(error: Exception) -> bool:
-    """Whether the driver, a compiler or their callers raised it: told by the module, as not all classes are public."""
+def _is_card_error(error: Exception) -> bool:
+    """Whether the driver, a compiler or their callers raised it; the module tells, as not all classes are public."""
     return type(error).__module__.startswith(("cuda.", "numba.cuda.cudadrv.", "numba.cuda.simulator.cudadrv."))
 
 
 def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The call's result, with the card's errors as ours. A process that was forked after CUDA began cannot use it."""
+    """The call's result; the card's errors become ours. A process that was forked after CUDA began has no card."""
     if os.getpid() != _process:
         raise FastattnError("this process was forked after device 'cuda' began: start it by 'spawn' instead")
     try:
-        with _one_at_a_time:
+        with _work_lock:
             return call(*arguments)
     except Exception as error:
-        if not _is_the_cards(error):
+        if not _is_card_error(error):
             raise
         if "OUT_OF_MEMORY" in str(error):
             raise OutOfMemoryError("the card has not enough memory left: smaller batches need less") from error
         raise FastattnError(f"the card failed: {_in_one_line(error)}") from error
 
 
-def lasting(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the card for a caller, C-contiguous, of any values; the driver gets its memory back after it."""
+def empty_for_caller(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of the card for a caller, C-contiguous, of arbitrary values; the driver gets freed memory back."""
     return _guarded(cuda.device_array, shape, np.dtype(dtype))
 
 
-_spare: dict[int, list[Any]] = defaultdict(list)  # memory of arrays of ``empty`` that are gone, by its bytes
-_used: dict[int, Any] = {}  # memory of arrays that exist, by address: Numba's views refer to it weakly
+_spare_blocks: dict[int, list[Any]] = defaultdict(list)  # by size in bytes: memory of freed arrays of ``empty``
+_used_memory: dict[int, Any] = {}  # by address: memory of arrays that exist; Numba's views refer to it weakly
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the card between kernels, C-contiguous, of any values.
+    """An array of the card between kernels, C-contiguous, of arbitrary values.
 
     A later array gets its memory: kernels run in the order of their launches, so kernels that still read the array run
-    before those that write into the later one. The driver would take it back only once the card has done all its work.
+    before those that write the later one. The driver would take memory back only when the card has done all its work.
     """
     dtype = np.dtype(dtype)
     if SIMULATED or not all(shape):
-        return lasting(shape, dtype)
-    return _guarded(_from_spare, tuple(map(int, shape)), dtype)
+        return empty_for_caller(shape, dtype)
+    return _guarded(_take_memory, tuple(map(int, shape)), dtype)
 
 
-def _from_spare(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+def _take_memory(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     steps = [dtype.itemsize * math.prod(shape[axis:]) for axis in range(len(shape) + 1)]
-    grain = max(512, (1 << steps[0].bit_length()) >> 4)  # at most an eighth more
+    grain = max(512, (1 << steps[0].bit_length()) >> 4)  # so that size is at most an eighth above the need
     size = -(-steps[0] // grain) * grain
-    block = _spare[size].pop() if _spare[size] else _new_memory(size)
+    block = _spare_blocks[size].pop() if _spare_blocks[size] else _new_memory(size)
     address = int(block.device_pointer)
 
     def give_back() -> None:
-        del _used[address]
-        _spare[size].append(block)
+        del _used_memory[address]
+        _spare_blocks[size].append(block)
 
-    memory = _used[address] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
+    memory = _used_memory[address] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
     return DeviceNDArray(shape, tuple(steps[1:]), dtype, gpu_data=memory.own())
 
 
 def _new_memory(size: int) -> Any:
-    """So many bytes from the driver, which gets the spare memory back if it has not enough."""
+    """``size`` bytes from the driver; if it has not enough, all spare memory goes back to it first."""
     context = cuda.current_context()
     try:
         return context.memalloc(size)
     except Exception as error:
-        if not _is_the_cards(error):
+        if not _is_card_error(error):
             raise
-        _spare.clear()
+        _spare_blocks.clear()
         context.deallocations.clear()
         return context.memalloc(size)
 
 
 def borrow(interface: dict[str, Any], owner: Any) -> Any:
-    """Another library's memory as an array of the card; waits for the stream that computes it, if it names one."""
+    """Another library's memory as an array of the card; waits for its stream, if the interface names one."""
     return _guarded(cuda.from_cuda_array_interface, interface, owner)
 
 
@@ -265,7 +265,7 @@ def download(array: Any) -> np.ndarray:
 
 
 def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
-    """Start so many blocks, perhaps none, of THREADS threads of a kernel; it runs after all kernels started before."""
+    """Start ``blocks`` blocks, perhaps none, of THREADS threads of a kernel, which runs after all kernels before it."""
     if np.prod(blocks):
         if recording.program is not None:
             recording.program.add(kernel, blocks, arguments)
@@ -274,19 +274,19 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
 
 
 def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
-    """Launch, without Numba's warning of few blocks: a step of few rows has few."""
+    """Launch, without Numba's warning of few blocks: a step of few rows has few blocks."""
     launch_compiled = _compiled_launch(kernel, blocks, arguments)
     if launch_compiled is not None:
         launch_compiled()
         return
-    before, settings.CUDA_LOW_OCCUPANCY_WARNINGS = settings.CUDA_LOW_OCCUPANCY_WARNINGS, 0
+    warnings, settings.CUDA_LOW_OCCUPANCY_WARNINGS = settings.CUDA_LOW_OCCUPANCY_WARNINGS, 0
     try:
         configured = kernel[blocks, THREADS]
     finally:
-        settings.CUDA_LOW_OCCUPANCY_WARNINGS = before
+        settings.CUDA_LOW_OCCUPANCY_WARNINGS = warnings
     configured(*arguments)
     if not SIMULATED:
-        launching.note(kernel, arguments)
+        launching.remember(kernel, arguments)
 
 
 def _compiled_launch(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> Any:
@@ -297,20 +297,20 @@ def _compiled_launch(kernel: Any, blocks: int | tuple[int, ...], arguments: tupl
 
 
 def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Callable[[], None] | None:
-    """A function that makes launches (kernel, blocks, arguments) as one; None: some kernel was never launched yet."""
-    ready = [_compiled_launch(*launch) for launch in launches]
-    if None in ready:
+    """A function that makes launches (kernel, blocks, arguments) as one; None if a kernel was never launched."""
+    starters = [_compiled_launch(*launch) for launch in launches]
+    if None in starters:
         return None
 
     def record(stream: Any) -> None:
-        for start in ready:
+        for start in starters:
             start(stream)
 
     return partial(_guarded, _guarded(launching.LaunchGraph, record).launch)
 
 
-def written(array: np.ndarray) -> Any:
-    """The copy of a host's array that a recorded kernel writes; a run copies it to the card and back."""
+def written_copy(array: np.ndarray) -> Any:
+    """The card's copy of a host's array that a recorded kernel writes; a run copies the array to the card and back."""
     if recording.program is None:
         raise AssertionError("kernels write arrays of the host only while they are recorded")
     return recording.program.copy_of(array, written=True)
@@ -332,7 +332,7 @@ _uploaded: dict[int, tuple[Any, Any]] = {}
 def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
     """A copy on the card, made once, of an array that never changes, such as weights; it is freed with the array."""
     if array is None:
-        return none(dimensions)
+        return no_array(dimensions)
     if not isinstance(array, np.ndarray):
         return array
     key = id(array)
@@ -343,11 +343,11 @@ def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
 
 
 @functools.cache
-def none(dimensions: int, dtype: Any = np.float32) -> Any:
-    """The empty array that kernels take for one that a call does not have; they look at its length."""
+def no_array(dimensions: int, dtype: Any = np.float32) -> Any:
+    """The empty array that kernels take in place of an absent one; they look at its length."""
     return upload(np.empty((0,) * dimensions, dtype))
 
 
 def optional(array: np.ndarray | None, dimensions: int, dtype: Any = np.float32) -> Any:
-    """``upload`` of the array, or ``none``."""
-    return none(dimensions, dtype) if array is None else upload(array)
+    """``upload`` of the array, or ``no_array``."""
+    return no_array(dimensions, dtype) if array is None else upload(array)

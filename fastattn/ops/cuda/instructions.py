@@ -1,12 +1,12 @@
-"""Instructions that Numba has no name for, by PTX, on the simulator plain forms; sums and maxima of a block's threads.
+"""Instructions that Numba lacks, in PTX or for the simulator in Python; sums and maxima of a block's threads.
 
-dp4a(a, b, total)   total + the sum of four products of int8, which a and b hold in the bytes of an int32
-mma(a, b, c)        a product of small matrices by the tensor cores: A B + C of a whole warp, A and B of bfloat16
+dp4a(a, b, total)   total + the sum of four products of int8, the bytes of the int32 a and b
+mma(a, b, c)        A B + C of a whole warp's small matrices by the tensor cores; A and B are bfloat16
 
 For ``mma`` every thread of a warp holds a fragment of each matrix: A is 2 GROUPS rows of 4 QUAD numbers, B as many
 numbers in each of GROUPS columns, C and D are 2 GROUPS rows of GROUPS columns, float32. A register of A or B holds two
 numbers that are neighbours along the sum, the lower one in its lower half. The thread's group is ``lane // QUAD``, its
-place there ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
+place in the group ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
 
     a[i]  row group + GROUPS (i % 2), numbers 2 place + 2 QUAD (i // 2) and the next
     b[i]  column group,               numbers 2 place + 2 QUAD i and the next
@@ -73,8 +73,8 @@ else:
     @intrinsic
     def dp4a(context, a, b, total):
         def generate(context, builder, signature, arguments):
-            kind = ir.FunctionType(_I32, [_I32] * 3)
-            return builder.call(ir.InlineAsm(kind, "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r"), arguments)
+            call_type = ir.FunctionType(_I32, [_I32] * 3)
+            return builder.call(ir.InlineAsm(call_type, "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r"), arguments)
 
         return types.int32(types.int32, types.int32, types.int32), generate
 
@@ -83,11 +83,11 @@ else:
         def generate(context, builder, signature, arguments):
             counts = zip(arguments, (4, 2, 4))
             operands = [builder.extract_value(matrix, i) for matrix, count in counts for i in range(count)]
-            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [operand.type for operand in operands])
-            name = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+            call_type = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [operand.type for operand in operands])
             registers = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
-            places = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
-            results = builder.call(ir.InlineAsm(kind, f"{name} {registers};", places, side_effect=True), operands)
+            constraints = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
+            code = f"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {registers};"
+            results = builder.call(ir.InlineAsm(call_type, code, constraints, side_effect=True), operands)
             return context.make_tuple(
                 builder, signature.return_type, [builder.extract_value(results, i) for i in range(4)]
             )
@@ -97,8 +97,8 @@ else:
 
 
 @device
-def _joined(value, shared_T, join):
-    """The values of all threads of a block, joined in pairs, for each thread; shared_T float32 [THREADS]."""
+def _reduce(value, shared_T, join):
+    """The values of all threads of a block, joined in pairs, for every thread; shared_T float32 [THREADS]."""
     t = cuda.threadIdx.x
     cuda.syncthreads()  # a thread may still read shared_T
     shared_T[t] = value
@@ -114,5 +114,5 @@ def _joined(value, shared_T, join):
 
 _sum = device(lambda a, b: a + b)
 _greater = device(lambda a, b: b if b > a else a)  # ignores NaN in b
-block_sum = device(lambda value, shared_T: _joined(value, shared_T, _sum))
-block_max = device(lambda value, shared_T: _joined(value, shared_T, _greater))
+block_sum = device(lambda value, shared_T: _reduce(value, shared_T, _sum))
+block_max = device(lambda value, shared_T: _reduce(value, shared_T, _greater))

@@ -1,4 +1,4 @@
-"""Launches by the driver: a compiled kernel starts within microseconds, where Numba takes hundreds of them.
+"""Launches by the driver: a compiled kernel starts within microseconds, where Numba needs hundreds of microseconds.
 
 Numba compiles a kernel for types of arguments and makes its first launch. Later launches hand the arguments to the
 driver in the layout of Numba's convention: scalars as they are, an array as five words, its shape and its strides.
@@ -31,7 +31,7 @@ def layout_of(argument: Any) -> str:
 
 
 def _fingerprint(argument: Any) -> Any:
-    """What decides the Numba type of an argument."""
+    """The properties of an argument that decide its Numba type."""
     if isinstance(argument, tuple):
         return type(argument), *map(_fingerprint, argument)
     if isinstance(argument, DeviceNDArray):
@@ -41,7 +41,7 @@ def _fingerprint(argument: Any) -> Any:
 
 
 def _words(argument: Any, words: list[Any]) -> list[Any]:
-    """Append an argument's words: of an array two that are 0 for its owner, its size, item size, address and axes."""
+    """Append an argument's words; an array's are 0, 0 (its owner), size, item size, address, shape and strides."""
     if isinstance(argument, tuple):
         for member in argument:
             _words(member, words)
@@ -54,7 +54,7 @@ def _words(argument: Any, words: list[Any]) -> list[Any]:
 
 
 class PackedKernel:
-    """A kernel compiled for types of arguments: the driver's function, and room for arguments in its layout."""
+    """A kernel compiled for types of arguments: the driver's function, and a buffer for arguments in its layout."""
 
     def __init__(self, overload: Any):
         self._function = api.CUfunction(int(overload._codelibrary.get_cufunc().handle))
@@ -63,10 +63,10 @@ class PackedKernel:
         size = ctypes.c_size_t(self._layout.size)
         entries = BUFFER, ctypes.addressof(self._packed), SIZE, ctypes.addressof(size), END
         self._extra = (ctypes.c_void_p * len(entries))(*entries)
-        self._kept = size
+        self._size = size  # the driver reads it by its address
 
     def launch(self, blocks: tuple[int, ...], threads: int, arguments: tuple, stream: Any = 0) -> None:
-        """Start the kernel; one thread at a time may. The driver has copied the arguments when this returns."""
+        """Start the kernel, from one thread at a time. The driver has copied the arguments when this returns."""
         self._layout.pack_into(self._packed, 0, *_words(arguments, []))
         grid = *blocks, *(1,) * (3 - len(blocks))
         driver.cuLaunchKernel(self._function, *grid, threads, 1, 1, 0, stream, 0, ctypes.addressof(self._extra))
@@ -80,7 +80,7 @@ def compiled_of(kernel: Any, arguments: tuple) -> PackedKernel | None:
     return _compiled.get(kernel, {}).get(_fingerprint(arguments))
 
 
-def note(kernel: Any, arguments: tuple) -> None:
+def remember(kernel: Any, arguments: tuple) -> None:
     """Remember the kernel that Numba has compiled for these arguments and launched."""
     overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
     packed = PackedKernel(overload) if overload is not None else None

@@ -1,9 +1,9 @@
-"""Linear layers: y = activation(x W' + b) * multiply + residual, a block of threads a tile of y.
+"""Linear layers: y = activation(x W' + b) * multiply + residual; a block of threads computes a tile of y.
 
 A tile's rows of x and of W go through shared memory, a slab of SLAB words of 32 bits at a time, and its sums stay in
 the threads' registers until they are outputs. A word is a float32, two bfloat16, which tensor cores multiply, or four
-int8, whose sums are exact. Every sum has one order, whatever the tile, so a row's bits do not depend on the others.
-The output layer (``project``) and the search have their products of tiles from here too.
+int8, whose sums are exact. Every sum has one order, whatever the tile, so a row's bits do not depend on other
+rows. The output layer (``project``) and the search compute their products by ``tile_product`` too.
 """
 
 import math
@@ -21,18 +21,18 @@ from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, block_max,
 from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
-SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
-FEW = 2 * SIDE  # up to so many rows have lower tiles, so that there are enough blocks
+SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at a time
+FEW = 2 * SIDE  # up to FEW rows have tiles of fewer rows, so that there are enough blocks
 _WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32, "integers": int32, "bits": int32}
 ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
 
 
-# Of a linear layer: a row of words for each output, as it is stored; the factors of int8's sums, else empty; the
-# outputs that are computed, or empty for all.
+# A linear layer: a row of stored words for each output; the factors of int8's sums, else empty; the ids of the outputs
+# that are computed, or empty for all.
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
 # Rows in words of a layer's precision, and the value of int8's integer 1 in each row.
 Rows = namedtuple("Rows", "words_NW factors_N")
-# Factors of outputs and numbers that are added to them, either perhaps empty, and the result.
+# Factors of the outputs and a residual that is added to them, each perhaps empty, and the result.
 Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
 
 
@@ -41,7 +41,7 @@ class CardLinear:
 
     stored_FE        float32, uint16 (the bits of bfloat16) or int8 in whole words: zeros beyond ``inputs``
     input_scale      int8: the static scale that turns rows into int8; 0: 127 / max |x| of each row
-    input_factors_D  int8: multiply rows before that; empty: none
+    input_factors_D  int8: multiply rows before they become int8; empty: none
     """
 
     def __init__(self, weight_FD: Tensor, bias_F: np.ndarray | None, precision: str):
@@ -55,12 +55,12 @@ class CardLinear:
         else:
             plain_FD = as_float32(weight_FD)
             stored_FD = bfloat16_bits(plain_FD) if precision == "bfloat16" else plain_FD
-        missing = -self.inputs % (4 // stored_FD.itemsize)
-        self.stored_FE = card.upload(np.pad(stored_FD, ((0, 0), (0, missing))) if missing else stored_FD)
+        padding = -self.inputs % (4 // stored_FD.itemsize)
+        self.stored_FE = card.upload(np.pad(stored_FD, ((0, 0), (0, padding))) if padding else stored_FD)
         self.input_factors_D = card.optional(input_factors_D, 1)
         bias_F = card.upload(np.zeros(self.outputs, np.float32) if bias_F is None else bias_F)
         words_FW = card.upload(self.stored_FE.view(np.dtype(_WORDS[precision].name)))
-        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.none(1, np.int32))
+        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.no_array(1, np.int32))
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
@@ -70,7 +70,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 
 @device
-def _rounded(value):
+def _round_to_int8(value):
     """The nearest integer, ties to even, within +-127; some integer for NaN."""
     value = min(value, LARGEST) if value > -LARGEST else -LARGEST
     return int32(value + float32(12582912) - float32(12582912))  # 1.5 * 2**23, whose neighbours are integers
@@ -95,7 +95,7 @@ def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
         word = int32(0)
         for d in range(4 * w, min(4 * w + 4, D)):
             value = x_ND[n, d] * input_factors_D[d] if len(input_factors_D) > 0 else x_ND[n, d]
-            byte = _rounded(value * scale)
+            byte = _round_to_int8(value * scale)
             word |= (byte if d % 4 == 3 else byte & int32(255)) << int32(8 * (d % 4))
         words_NW[n, w] = word
     if t == 0:
@@ -120,11 +120,11 @@ def _round_rows(bits_ND, words_NW):
         words_NW[n, w] = word
 
 
-def staged(x_ND: Any, packed: CardLinear) -> Rows:
-    """Rows as the layer multiplies them."""
+def stage(x_ND: Any, packed: CardLinear) -> Rows:
+    """Rows in the words that the layer multiplies."""
     x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
     if packed.precision == "float32":
-        return Rows(x_ND, card.none(1))
+        return Rows(x_ND, card.no_array(1))
     rows = Rows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
     if packed.precision == "bfloat16":
         card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
@@ -134,12 +134,12 @@ def staged(x_ND: Any, packed: CardLinear) -> Rows:
 
 
 def tile_shape(precision: str, few: bool) -> tuple[int, int, int]:
-    """(rows of a tile, which has TILE columns; rows and columns of it that a thread has), for few rows or for many."""
+    """(rows of a tile, which has TILE columns; a thread's rows and columns of it), for few rows or for many."""
     if precision == "bfloat16":
-        high = 1 if few else max(1, WARPS // 2)  # warps along a tile's rows
-        return high * 2 * GROUPS, 2, 2 * TILE * high // (WARPS * GROUPS)
-    down = 1 if few else MICRO
-    return SIDE * down, down, MICRO
+        warp_rows = 1 if few else max(1, WARPS // 2)  # warps along a tile's rows
+        return warp_rows * 2 * GROUPS, 2, 2 * TILE * warp_rows // (WARPS * GROUPS)
+    thread_rows = 1 if few else MICRO
+    return SIDE * thread_rows, thread_rows, MICRO
 
 
 # How two words change a sum: by their products, or for bits by minus the number of bits that differ.
@@ -151,42 +151,42 @@ _STEPS = {
 }
 
 
-def _by_threads(precision, few):
+def _cuda_core_functions(precision, few):
     """CUDA cores: a thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns."""
-    (_, DOWN, ACROSS), word, step = tile_shape(precision, few), _WORDS[precision], _STEPS[precision]
+    (_, THREAD_ROWS, THREAD_COLUMNS), word, step = tile_shape(precision, few), _WORDS[precision], _STEPS[precision]
 
     @device
-    def place(i, j):
+    def position(i, j):
         return cuda.threadIdx.x // SIDE + i * SIDE, cuda.threadIdx.x % SIDE + j * SIDE
 
     @device
     def accumulate(x_RW, w_CW, sums):
         r, c = cuda.threadIdx.x // SIDE, cuda.threadIdx.x % SIDE
-        column_J = cuda.local.array(ACROSS, word)
+        column_J = cuda.local.array(THREAD_COLUMNS, word)
         for w in range(SLAB):
-            for j in range(ACROSS):
+            for j in range(THREAD_COLUMNS):
                 column_J[j] = w_CW[c + j * SIDE, w]
-            for i in range(DOWN):
+            for i in range(THREAD_ROWS):
                 value = x_RW[r + i * SIDE, w]
-                for j in range(ACROSS):
+                for j in range(THREAD_COLUMNS):
                     sums[i, j] = step(value, column_J[j], sums[i, j])
 
-    return place, accumulate
+    return position, accumulate
 
 
-def _by_warps(few):
+def _tensor_core_functions(few):
     """Tensor cores: a warp has 2 GROUPS rows and WIDE columns, in products of GROUPS columns; see ``instructions``."""
-    rows, _, across = tile_shape("bfloat16", few)
-    HIGH, WIDE = rows // (2 * GROUPS), across // 2 * GROUPS
+    rows, _, thread_columns = tile_shape("bfloat16", few)
+    WARP_ROWS, WIDE = rows // (2 * GROUPS), thread_columns // 2 * GROUPS
 
     @device
     def corner():
-        """The first row and column of a thread's group, and its place there."""
+        """The first row and column of a thread's group, and the thread's position in the group."""
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
-        return warp % HIGH * 2 * GROUPS, warp // HIGH * WIDE, lane // QUAD, lane % QUAD
+        return warp % WARP_ROWS * 2 * GROUPS, warp // WARP_ROWS * WIDE, lane // QUAD, lane % QUAD
 
     @device
-    def place(i, j):
+    def position(i, j):
         r, c, group, quad = corner()
         return r + i * GROUPS + group, c + j // 2 * GROUPS + 2 * quad + j % 2
 
@@ -202,18 +202,18 @@ def _by_warps(few):
                 d = mma(a, b, (sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]))
                 sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = d
 
-    return place, accumulate
+    return position, accumulate
 
 
 @device
 def output_of(c, weights):
-    """The output at place c of those that are computed."""
+    """The id of output c among those that are computed."""
     return weights.ids_C[c] if len(weights.ids_C) > 0 else c
 
 
 @device
 def affine(total, n, c, rows, weights):
-    """x W' + b, of the sum."""
+    """x W' + b, from the tile's sum."""
     f = output_of(c, weights)
     if len(weights.factors_F) > 0:
         return multiply_add(float32(total), rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
@@ -225,13 +225,14 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
     """The device function compute(rows, weights, first, end, column, stop, target), which all threads of a block call.
 
     For a tile's rows n, from ``first`` to below ``end``, and outputs c, from ``column`` to below ``stop``, it calls the
-    device function finish(sum, n, c, r, s, (rows, weights, target)); r, s is the sum's place in the tile. With
-    weights.ids_C, c is a place in that array.
+    device function finish(sum, n, c, r, s, (rows, weights, target)); r and s are its row and column in the tile. With
+    weights.ids_C, c is an index of that array.
     """
-    (ROWS, DOWN, ACROSS), word, tensors = tile_shape(precision, few), _WORDS[precision], precision == "bfloat16"
-    place, accumulate = _by_warps(few) if tensors else _by_threads(precision, few)
-    total = float32 if tensors else word
-    PITCH = SLAB + (4 if tensors else 1)  # so that threads of a warp read from different banks
+    ROWS, THREAD_ROWS, THREAD_COLUMNS = tile_shape(precision, few)
+    word, by_tensor_cores = _WORDS[precision], precision == "bfloat16"
+    position, accumulate = _tensor_core_functions(few) if by_tensor_cores else _cuda_core_functions(precision, few)
+    total = float32 if by_tensor_cores else word
+    PITCH = SLAB + (4 if by_tensor_cores else 1)  # so that threads of a warp read from different banks
     STEP = THREADS // SLAB  # rows of a slab that are loaded at once
     ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
 
@@ -240,15 +241,15 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
         x_RW = cuda.shared.array((ROWS, PITCH), word)
         w_CW = cuda.shared.array((TILE, PITCH), word)
         outputs_I = cuda.local.array(COLUMN_LOADS, int32)
-        sums = cuda.local.array((DOWN, ACROSS), total)
+        sums = cuda.local.array((THREAD_ROWS, THREAD_COLUMNS), total)
         r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
         for i in range(COLUMN_LOADS):
             c = column + r + i * STEP
             outputs_I[i] = -1
             if c < stop:
                 outputs_I[i] = output_of(c, weights)
-        for i in range(DOWN):
-            for j in range(ACROSS):
+        for i in range(THREAD_ROWS):
+            for j in range(THREAD_COLUMNS):
                 sums[i, j] = total(0)
         for start in range(0, weights.words_FW.shape[1], SLAB):
             inside = start + w < weights.words_FW.shape[1]
@@ -261,9 +262,9 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
             cuda.syncthreads()
             accumulate(x_RW, w_CW, sums)
             cuda.syncthreads()
-        for i in range(DOWN):
-            for j in range(ACROSS):
-                tile_row, tile_column = place(i, j)
+        for i in range(THREAD_ROWS):
+            for j in range(THREAD_COLUMNS):
+                tile_row, tile_column = position(i, j)
                 n, c = first + tile_row, column + tile_column
                 if n < end and c < stop:
                     finish(sums[i, j], n, c, tile_row, tile_column, (rows, weights, target))
@@ -272,10 +273,10 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
 
 
 relu = device(lambda x: ZERO if x < ZERO else x)  # so NaN stays
-small = device(lambda x: math.exp(-abs(x)))  # which cannot overflow
-sigmoid = device(lambda x: (small(x) if x < ZERO else ONE) / (ONE + small(x)))
-# tanh(ln(1 + e^x)) of e^x (e^x + 2), and of 20 where x is greater, which makes 1
-ratio = device(lambda above: above / (above + float32(2)))
+exp_minus_abs = device(lambda x: math.exp(-abs(x)))  # cannot overflow
+sigmoid = device(lambda x: (exp_minus_abs(x) if x < ZERO else ONE) / (ONE + exp_minus_abs(x)))
+# Mish's tanh(ln(1 + e^x)) = u / (u + 2) with u = e^x (e^x + 2); it is 1 in float32 from x = 20 on.
+ratio = device(lambda u: u / (u + float32(2)))
 power = device(lambda x: math.exp(float32(20) if x > float32(20) else x))
 ACTIVATIONS = {
     "none": device(lambda x: x),
@@ -324,7 +325,7 @@ def linear(
     target = Target(card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32))
     rows, *_ = tile_shape(precision, few)
     blocks = -(-N // rows), -(-F // TILE)
-    card.launch(_linear_kernel(precision, few, activation), blocks, staged(x_ND, packed), packed.weights, target)
+    card.launch(_linear_kernel(precision, few, activation), blocks, stage(x_ND, packed), packed.weights, target)
     return target.y_NF
 
 

@@ -14,7 +14,7 @@ from fastattn.ops.cuda.instructions import block_sum
 
 @card.kernel
 def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_NE):
-    """A block a head of a row: of as many heads as there are blocks side by side, from a column on. y may be x."""
+    """A block normalizes a head of a row; the heads, gridDim.y, lie side by side from ``column`` on. y may be x."""
     shared_T = cuda.shared.array(THREADS, float32)
     n, D = cuda.blockIdx.x, len(weight_E) // cuda.gridDim.y
     first, stop = cuda.blockIdx.y * D + cuda.threadIdx.x, (cuda.blockIdx.y + 1) * D
@@ -31,7 +31,7 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_
         total = float32(0)
         for d in range(first, stop, THREADS):
             total += y_NE[n, column + d] - mean
-        mean_error = block_sum(total, shared_T) / float32(D)  # what rounding left in the mean
+        mean_error = block_sum(total, shared_T) / float32(D)  # the rounding error of the mean
     total = float32(0)
     for d in range(first, stop, THREADS):
         deviation = y_NE[n, column + d] - mean - mean_error
@@ -44,7 +44,7 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_
         y_NE[n, column + d] = value
 
 
-def _normalized(x_ND: Any, weight_D: Any, bias_D: Any, epsilon: float, residual_ND: Any, centred: bool) -> Any:
+def _normalized_rows(x_ND: Any, weight_D: Any, bias_D: Any, epsilon: float, residual_ND: Any, centred: bool) -> Any:
     y_ND, parameters = card.empty(x_ND.shape, np.float32), (card.parameter(weight_D), card.parameter(bias_D))
     arrays = card.upload(x_ND), card.optional(residual_ND, 2), *parameters
     card.launch(_normalize, len(x_ND), *arrays, np.float32(epsilon), centred, 0, y_ND)
@@ -58,23 +58,23 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    return _normalized(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
+    return _normalized_rows(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    return _normalized(x_ND, weight_D, None, epsilon, residual_ND, False)
+    return _normalized_rows(x_ND, weight_D, None, epsilon, residual_ND, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
     x_NE, weight_E = card.upload(x_NE), card.parameter(weight_HK).reshape(weight_HK.size)
     blocks = len(x_NE), len(weight_HK)
-    arrays = x_NE, card.none(2), weight_E, card.none(1)
+    arrays = x_NE, card.no_array(2), weight_E, card.no_array(1)
     card.launch(_normalize, blocks, *arrays, np.float32(epsilon), False, column, x_NE)
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:
-    """The reference's, of few rows: no model's layers need it by itself."""
-    with np.errstate(invalid="ignore"):  # a card says nothing
+    """Computed by the reference: no model's layers call it, and its rows are few."""
+    with np.errstate(invalid="ignore"):  # a card gives no warning
         return card.upload(reference.softmax(card.download(x_NS)))

@@ -1,4 +1,4 @@
-"""Attention of callers' arrays, NumPy's or the card's own; users' functions of scores and masks."""
+"""Attention on callers' arrays of the host or of the card; users' functions of scores and masks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ import numpy as np
 from numba import cuda, int32
 from numba.core.errors import NumbaError
 
-from fastattn.arguments.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import ALL, NONE, SOME, Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attention import (
+    CardDistances,
     Form,
-    LaidHeads,
-    NearRows,
+    HeadLayout,
     Outputs,
     Rows,
     VisibleKeys,
@@ -25,18 +25,18 @@ from fastattn.ops.cuda.attention import (
     every_key,
     flat,
     launch_attend,
-    places_of,
     same_score,
     terms_of,
+    tiles_of,
 )
-from fastattn.ops.cuda.card import THREADS, none
+from fastattn.ops.cuda.card import THREADS, no_array
 from fastattn.ops.device_array import DeviceArray
 
 ON_A_CARD = 2  # DLPack's kDLCUDA
 
 
 def _on_device(function: Any) -> Any:
-    """The function as a device function; functions that it calls become device functions too."""
+    """The function as a device function; the functions that it calls become device functions too."""
 
     def on_device(value: Any) -> Any:
         return _on_device(value) if isinstance(value, FunctionType) and value is not function else value
@@ -50,13 +50,13 @@ def _on_device(function: Any) -> Any:
 
 @lru_cache(256)
 def _compiled(function: Any, kind: str, captured: tuple) -> Any:
-    """A user's function for arrays on the host, which broadcast; its ``device`` is the function for kernels."""
+    """A user's function of host arrays that broadcast; its attribute ``device`` is the device function."""
     compiled: Any = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
     compiled.device = _on_device(function)
     return compiled
 
 
-def _captured(function: Any) -> tuple:
+def _captured_values(function: Any) -> tuple:
     """The values that a function reads from outside: compiled kernels contain them as constants."""
     names = function.__code__.co_names
     values = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -64,7 +64,7 @@ def _captured(function: Any) -> tuple:
     values += [getattr(module, name, None) for module in values if isinstance(module, ModuleType) for name in names]
     return tuple(
         (value.tobytes(), value.shape, value.dtype.str) if isinstance(value, np.ndarray)
-        else _captured(value) if isinstance(value, FunctionType) and value is not function
+        else _captured_values(value) if isinstance(value, FunctionType) and value is not function
         else repr(value)
         for value in values
     )  # fmt: skip
@@ -74,12 +74,12 @@ def compile_function(function: Any, kind: str) -> Any:
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function, got a {type(function).__name__}")
-    return _compiled(function, kind, _captured(function))
+    return _compiled(function, kind, _captured_values(function))
 
 
-def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
+def _dlpack_interface(array: Any) -> tuple[dict[str, Any], Any]:
     """(the array interface of a DLPack array on a card, bfloat16 as its bits; an object that keeps the memory)."""
-    from cuda.core.utils import StridedMemoryView  # which numba-cuda needs itself
+    from cuda.core.utils import StridedMemoryView  # a dependency of numba-cuda
 
     view = StridedMemoryView.from_dlpack(array, stream_ptr=1)  # complete for the default stream
     dtype = np.dtype(np.uint16 if view.dtype.name == "bfloat16" else view.dtype)
@@ -89,15 +89,15 @@ def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
 
 
 def as_array(array: Any) -> Any:
-    """The caller's array; memory of the card, of any library, as a DeviceArray, without a copy."""
+    """The caller's array; an array of the card, of any library, becomes a DeviceArray, without a copy."""
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
     if kind == ON_A_CARD and number != card.card_index():
         raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.card_index()}")
     interface: Any = None
     view = None
     try:
-        if kind == ON_A_CARD:  # preferred: it waits for the caller's stream, which PyTorch's other interface omits
-            interface, view = _by_dlpack(array)
+        if kind == ON_A_CARD:  # preferred: it waits for the caller's stream, unlike PyTorch's CUDA array interface
+            interface, view = _dlpack_interface(array)
         else:
             interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
@@ -105,13 +105,13 @@ def as_array(array: Any) -> Any:
         card.borrow(interface, array)  # waits for the array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # PyTorch's, for a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
-    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
-    described.owner = array
-    return described
+    result = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
+    result.owner = array
+    return result
 
 
 def _memory(array: DeviceArray) -> tuple[Any, int]:
-    """(the memory of an array of the card, not empty, with one axis; the place of the array's first number there)."""
+    """(an array of one axis over the memory of a card's array that is not empty; the first number's index there)."""
     size = array.itemsize
     ends = [(count - 1) * step // size for count, step in zip(array.shape, array.strides)]
     first = -sum(end for end in ends if end < 0)
@@ -124,7 +124,7 @@ def _memory(array: DeviceArray) -> tuple[Any, int]:
 def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[StridedArrays, SoftmaxOutputs]]:
     copies: list[tuple[Any, np.ndarray]] = []
 
-    def fetched(array: Any) -> Any:
+    def host_array(array: Any) -> Any:
         if not isinstance(array, DeviceArray):
             return array
         if array.size == 0:
@@ -133,16 +133,16 @@ def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[St
         copies.append((memory_X, card.download(memory_X)))
         return np.lib.stride_tricks.as_strided(copies[-1][1][first:], array.shape, array.strides)
 
-    host_outputs, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
-    written = list(copies)
-    query_BTHK, key_BSGK, value_BSGV = map(fetched, arrays[:3])
+    host_outputs, out_BTHV = SoftmaxOutputs(*map(host_array, outputs)), host_array(arrays.out_BTHV)
+    output_copies = list(copies)
+    query_BTHK, key_BSGK, value_BSGV = map(host_array, arrays[:3])
     yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), host_outputs
-    for memory_X, copy_X in written:
+    for memory_X, copy_X in output_copies:
         card.send(copy_X, memory_X)
 
 
 def strided_attention(
-    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+    arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
     (_, H, T, _), K, V = arrays.shape, heads.width, heads.value_width or heads.width
     weights, logs = outputs
@@ -150,50 +150,51 @@ def strided_attention(
     if not isinstance(out_BTHV, DeviceArray):
         out_BTHV = card.empty(out_BTHV.shape, out_BTHV.dtype)
     steps = (0, 1, H) if arrays.ragged else ((H - 1) * T, T, 1)
-    places_X6 = card.upload(places_of(*arrays.starts))
-    query, key, value, out = (_laid(array, arrays.ragged) for array in (*arrays[:3], out_BTHV))
-    rows = Rows(query, key, value, out, places_X6, K, V, H // heads.key_heads)
-    written = Outputs(
-        none(4) if weights is None else cleared(_room(weights)),
-        none(1) if logs is None else flat(_room(logs)),
+    tiles_X6 = card.upload(tiles_of(*arrays.starts))
+    query, key, value, out = (_layout(array, arrays.ragged) for array in (*arrays[:3], out_BTHV))
+    rows = Rows(query, key, value, out, tiles_X6, K, V, H // heads.key_heads)
+    card_outputs = Outputs(
+        no_array(4) if weights is None else cleared(_output_memory(weights)),
+        no_array(1) if logs is None else flat(_output_memory(logs)),
         *steps,
         card.upload(np.zeros(1, np.int32)),
     )
-    bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
-    mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
-    keys = VisibleKeys(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
+    bytes_BHTS = None if key_mask.mask_BHTS is None else key_mask.mask_BHTS.view(np.uint8)
+    mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, key_mask.states_BHTS))
+    keys = VisibleKeys(card.optional(key_mask.seen_N2, 2, np.int64), key_mask.sinks, mask, states, *key_mask.block)
     form = Form(
         dtype=str(arrays.query_BTHK.dtype),
         out=str(arrays.out_BTHV.dtype),
         additive=terms.vector_HK is not None,
         score_mod=same_score if terms.function is None else terms.function.device,
-        mask_mod=every_key if visible.function is None else visible.function.device,
+        mask_mod=every_key if key_mask.function is None else key_mask.function.device,
     )
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
-    _checked(lambda: launch_attend(form, rows, keys, scores, NearRows(none(2), none(2)), written, H))
-    results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)
-    for result, device_array in results:
+    no_distances = CardDistances(no_array(2), no_array(2))
+    _compile_checked(lambda: launch_attend(form, rows, keys, scores, no_distances, card_outputs, H))
+    results = (arrays.out_BTHV, out_BTHV), (weights, card_outputs.weights_BHTS), (logs, card_outputs.logs_X)
+    for result, computed in results:
         if result is not None and not isinstance(result, DeviceArray):
-            result[...] = card.download(device_array).reshape(result.shape)
-    return int(card.download(written.invalid_1)[0])
+            result[...] = card.download(computed).reshape(result.shape)
+    return int(card.download(card_outputs.invalid_1)[0])
 
 
-def _room(array: Any) -> Any:
-    """The array of the card that a kernel writes for this one: its own memory, or an array of its size."""
+def _output_memory(array: Any) -> Any:
+    """The card's array that a kernel writes for ``array``: its own memory, or a new array of its shape."""
     return array.owner if isinstance(array, DeviceArray) else card.empty(array.shape, array.dtype)
 
 
-def _laid(array: Any, ragged: bool) -> LaidHeads:
-    """[B, T, H, K] with rows counted through all sentences: where it lies on the card, or a contiguous copy there."""
+def _layout(array: Any, ragged: bool) -> HeadLayout:
+    """The layout on the card of [B, T, H, K], or of its copy there, with rows counted through all sentences."""
     _, T, H, K = array.shape
     if not isinstance(array, DeviceArray):
-        return LaidHeads(flat(array), 0, 0, H * K, K)
+        return HeadLayout(flat(array), 0, 0, H * K, K)
     memory_X, first = _memory(array)
     batch, row, head = (step // array.itemsize for step in array.strides[:3])
-    return LaidHeads(memory_X, first, 0 if ragged else batch - T * row, row, head)
+    return HeadLayout(memory_X, first, 0 if ragged else batch - T * row, row, head)
 
 
-def _checked(call: Any) -> Any:
+def _compile_checked(call: Any) -> Any:
     try:
         return call()
     except NumbaError as error:
@@ -234,5 +235,5 @@ def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[i
     states = B, H, -(-T // queries), -(-S // keys)
     states_X = card.empty((int(np.prod(states)),), np.uint8)
     kernel, sizes = _make_states(function.device), tuple(map(int, (H, T, S, queries, keys)))
-    _checked(lambda: card.launch(kernel, min(len(states_X), 1 << 20), sizes, states_X))
+    _compile_checked(lambda: card.launch(kernel, min(len(states_X), 1 << 20), sizes, states_X))
     return card.download(states_X).reshape(states)

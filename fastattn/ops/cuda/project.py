@@ -20,13 +20,13 @@ from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, TILE, device
 from fastattn.ops.cuda.instructions import block_max, block_sum
-from fastattn.ops.cuda.matmul import FEW, ZERO, CardLinear, affine, linear, output_of, staged, tile_product, tile_shape
-from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
+from fastattn.ops.cuda.matmul import FEW, ZERO, CardLinear, affine, linear, output_of, stage, tile_product, tile_shape
+from fastattn.ops.reference.project import ReferenceSubset, edit_logits, log_softmax
 
-LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
-NOTHING = float32(-np.inf)
-MOST_PIECES = THREADS  # each is merged by a thread
-LINE = TILE + 1  # of a row's logits; threads that read a column each then read different banks
+LOWEST = float32(np.finfo(np.float32).min)  # in place of -inf, since -inf minus -inf is NaN
+MINUS_INFINITY = float32(-np.inf)
+MOST_PIECES = THREADS  # a thread merges each
+LINE = TILE + 1  # floats from row to row of logits: odd, so that a column is in all banks
 NO_IDS = np.empty(0, np.int32)
 
 
@@ -34,7 +34,7 @@ _subsets: weakref.WeakValueDictionary[int, "CardSubset"] = weakref.WeakValueDict
 
 
 class CardSubset(ReferenceSubset):
-    """A subset that a recorded step finds by its number, the first of ``place``."""
+    """A subset of outputs, which a recorded step finds by its number ``place[0]``."""
 
     def __init__(self, linear: Any, ids: np.ndarray):
         super().__init__(linear, ids)
@@ -51,14 +51,14 @@ Pieces = namedtuple("Pieces", "peaks_RP sums_RP values_RPL ids_RPL targets_R log
 
 
 @device
-def _keep(total, n, c, r, s, arguments):
+def _store_logit(total, n, c, r, s, arguments):
     rows, weights, logits_RC = arguments
     logits_RC[r, s] = affine(total, n, c, rows, weights)
 
 
 @device
-def _place_of(token, ids_C, start, stop):
-    """The place of an id among the outputs from ``start`` to below ``stop``; negative if it has none."""
+def _index_of(token, ids_C, start, stop):
+    """The index of an id among the outputs from ``start`` to below ``stop``; negative if it is not there."""
     if len(ids_C) == 0:
         return token
     low, high = start, stop
@@ -98,10 +98,10 @@ def _insert(value, token, values_L, ids_L):
 
 @cache
 def _project_kernel(precision, few):
-    compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
+    compute, (ROWS, *_) = tile_product(precision, few, _store_logit), tile_shape(precision, few)
 
     @card.kernel_of(precision, few)
-    def _project(rows, weights, tasks_G4, edits, pieces, summed):
+    def _project(rows, weights, tasks_G4, edits, pieces, sums):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, pieces.values_RPL.shape[2], weights.ids_C
         first, end = tasks_G4[cuda.blockIdx.x, 0], tasks_G4[cuda.blockIdx.x, 1]
@@ -111,7 +111,7 @@ def _project_kernel(precision, few):
         for n in range(first + t, end, THREADS):
             pieces.peaks_RP[n, piece], pieces.sums_RP[n, piece] = LOWEST, ZERO
             for i in range(L):
-                pieces.values_RPL[n, piece, i], pieces.ids_RPL[n, piece, i] = NOTHING, -1
+                pieces.values_RPL[n, piece, i], pieces.ids_RPL[n, piece, i] = MINUS_INFINITY, -1
         for column in range(start + piece * size, min(stop, start + piece * size + size), TILE):
             width = min(TILE, stop - column)
             compute(rows, weights, first, end, column, stop, logits_RC)
@@ -122,7 +122,7 @@ def _project_kernel(precision, few):
             cuda.syncthreads()
             for i in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
                 r, j = i // edits.penalized_RJ.shape[1], i % edits.penalized_RJ.shape[1]
-                c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
+                c = _index_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
                 if 0 <= c and c < width:
                     logit = logits_RC[r, c]
                     logit = logit * edits.penalty if logit < ZERO else logit / edits.penalty
@@ -130,20 +130,20 @@ def _project_kernel(precision, few):
             cuda.syncthreads()
             for i in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
                 r, j = i // edits.suppressed_RJ.shape[1], i % edits.suppressed_RJ.shape[1]
-                c = _place_of(edits.suppressed_RJ[first + r, j], ids_C, start, stop) - column
+                c = _index_of(edits.suppressed_RJ[first + r, j], ids_C, start, stop) - column
                 if 0 <= c and c < width:
-                    logits_RC[r, c] = NOTHING
+                    logits_RC[r, c] = MINUS_INFINITY
             cuda.syncthreads()
             for r in range(t, end - first, THREADS):
                 n = first + r
-                if summed:
+                if sums:
                     _add_exponentials(logits_RC[r], width, n, piece, pieces)
                 for c in range(width if L > 0 else 0):
                     if logits_RC[r, c] > pieces.values_RPL[n, piece, L - 1]:
                         token = output_of(column + c, weights)
                         _insert(logits_RC[r, c], token, pieces.values_RPL[n, piece], pieces.ids_RPL[n, piece])
                 if len(pieces.targets_R) > 0:
-                    c = _place_of(pieces.targets_R[n], ids_C, start, stop) - column
+                    c = _index_of(pieces.targets_R[n], ids_C, start, stop) - column
                     if 0 <= c and c < width:
                         pieces.logits_R[n] = logits_RC[r, c]
             cuda.syncthreads()
@@ -160,14 +160,14 @@ def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
     own_peak = pieces.peaks_RP[r, t] if has_piece else LOWEST
     peak = block_max(own_peak, shared_T)
     total = block_sum(pieces.sums_RP[r, t] * math.exp(own_peak - peak) if has_piece else ZERO, shared_T)
-    if t == 0:  # not the logarithm of 0, where every logit is -inf
+    if t == 0:  # the logarithm of 1, not of 0, where every logit is -inf
         log_sums_R[r] = peak + math.log(float32(1) if total == ZERO else total)
     for i in range(values_Rk.shape[1]):
-        value, token = NOTHING, int32(-1)
+        value, token = MINUS_INFINITY, int32(-1)
         if has_piece and head < pieces.values_RPL.shape[2]:
             value, token = pieces.values_RPL[r, t, head], pieces.ids_RPL[r, t, head]
         best = block_max(value, shared_T)
-        # of equal values the first piece wins, whose ids are lower; if all lists are empty, thread 0
+        # of equal values that of the first piece wins, whose ids are lower; thread 0 wins if all lists are empty
         winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
         if t == winner:
             values_Rk[r, i], ids_Rk[r, i] = value, token
@@ -175,22 +175,22 @@ def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
 
 
 def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray, int]:
-    """(layer, ids_C, tasks_G4, most) for R rows.
+    """(layer, ids_C, tasks_G4, widest) for R rows.
 
     ids_C     the ids of all different subsets, end to end; empty where rows choose from all outputs
-    tasks_G4  first row and end of a task, and start and stop in ids_C, or of all outputs, from which its rows choose
-    most      the most outputs that a row chooses from
+    tasks_G4  a task's first row and end; the start and stop, in ids_C or among all outputs, of its rows' choice
+    widest    the greatest number of outputs that a row chooses from
     """
     if isinstance(outputs, SubsetRows):
         return outputs.linear, *_tasks_of_steps(outputs), outputs.columns
     if isinstance(outputs, CardLinear):
         packed, ids_C, spans = outputs, NO_IDS, [(0, outputs.outputs)] * R
     else:
-        different = {id(subset): subset.ids for subset in outputs}
-        stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()]).tolist()))
+        ids_by_subset = {id(subset): subset.ids for subset in outputs}
+        stops = dict(zip(ids_by_subset, np.cumsum([len(ids) for ids in ids_by_subset.values()]).tolist()))
         spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
         first: Any = next(iter(outputs))
-        packed, ids_C = first.linear, np.concatenate(list(different.values()))
+        packed, ids_C = first.linear, np.concatenate(list(ids_by_subset.values()))
     tasks: list[list[int]] = []
     rows, *_ = tile_shape(packed.precision, R <= FEW)
     for r, span in enumerate(spans):
@@ -202,7 +202,7 @@ def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
 
 
 def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
-    """(ids_C, tasks_R4) of a recorded step, with room in ids_C for each row, which is filled when the step runs."""
+    """(ids_C, tasks_R4) of a recorded step; each run of the step fills both arrays first."""
     (R, _), C = outputs.rows_R4.shape, outputs.columns
     ids_RC, tasks_R4 = np.zeros((R, C), np.int32), np.empty((R, 4), np.int32)
     tasks_R4[:] = np.arange(R)[:, None] * (1, 1, C, C) + (0, 1, 0, 0)
@@ -217,15 +217,15 @@ def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def choose(
-    x_RD: Any, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
+    x_RD: Any, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, sums: bool = True
 ) -> tuple[Any, Any, Any, Any]:
-    """(values_Rk, ids_Rk, logits_R, log_sums_R), on the card: the k best logits, the targets', log-sum-exp of all.
+    """(values_Rk, ids_Rk, logits_R, log_sums_R), on the card: the k best logits, the targets' logits, log-sum-exp.
 
-    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
+    targets_R  int32, or empty; log_sums_R are valid only if ``sums``.
     """
     R, few = len(x_RD), len(x_RD) <= FEW
-    packed, ids_C, tasks_G4, most = _tasks(R, outputs)
-    tiles = max(-(-most // TILE), 1)
+    packed, ids_C, tasks_G4, widest = _tasks(R, outputs)
+    tiles = max(-(-widest // TILE), 1)
     P, L = min(tiles, MOST_PIECES), min(k, -(-tiles // MOST_PIECES) * TILE)  # shorter spans have empty pieces
     peaks_RP, sums_RP = (card.empty((R, P), np.float32) for _ in range(2))
     values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
@@ -239,7 +239,7 @@ def choose(
     card_edits = Edits(suppressed_RJ, penalized_RJ, *changes)
     weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
-    card.launch(kernel, blocks, staged(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, summed)
+    card.launch(kernel, blocks, stage(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, sums)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
     card.launch(_merge, R, pieces, *best, log_sums_R)
@@ -261,12 +261,12 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
 def project_all(x_RD: np.ndarray, outputs: Any, edits: Edits = NO_EDITS) -> np.ndarray:
     packed, subsets_R = (outputs, ()) if isinstance(outputs, CardLinear) else (next(iter(outputs)).linear, outputs)
-    return log_softmax(edited(card.download(linear(x_RD, packed)), subsets_R, edits))
+    return log_softmax(edit_logits(card.download(linear(x_RD, packed)), subsets_R, edits))
 
 
 @cache
 def _peaks_kernel(precision, few):
-    compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
+    compute, (ROWS, *_) = tile_product(precision, few, _store_logit), tile_shape(precision, few)
 
     @card.kernel_of(precision, few)
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
@@ -292,5 +292,5 @@ def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: CardLinear, l
     B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW
     peaks_BF, starts_B1 = card.empty((B, packed.outputs), np.float32), card.upload(starts_B1)
     kernel, blocks = _peaks_kernel(packed.precision, few), (B, -(-packed.outputs // TILE))
-    card.launch(kernel, blocks, staged(x_ND, packed), packed.weights, starts_B1, np.float32(least), peaks_BF)
+    card.launch(kernel, blocks, stage(x_ND, packed), packed.weights, starts_B1, np.float32(least), peaks_BF)
     return card.download(peaks_BF)

@@ -1,7 +1,7 @@
 """Recorded steps: the launches of a function with their arguments, repeated without the operations' Python.
 
-What changes from run to run lies in arrays of the host, and kernels read and write their copies on the card. A run
-copies the arrays to the card, makes its steps, and copies back what kernels have written. Every few steps the host
+Arrays of the host hold what changes from run to run, and kernels read and write copies of them on the card. A run
+copies the arrays to the card, makes its steps, and copies back the arrays that kernels write. Every few steps the host
 reads whether to stop.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.ops.cuda import card
 
-STEPS = 4  # after which the host reads whether to stop; kernels do nothing after a stop
+STEPS = 4  # from one check of the host whether to stop to the next; kernels do nothing after a stop
 
 
 def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
@@ -39,7 +39,7 @@ class LaunchProgram:
         self._launches.append((kernel, blocks, arguments))
 
     def copy_of(self, array: np.ndarray, written: bool = False) -> Any:
-        """The copy on the card of an array that stays where it is."""
+        """The copy on the card of a host's array that stays at its address."""
         if not array.flags.c_contiguous:
             raise card.HostNeeded
         key = _key(array)
@@ -49,15 +49,15 @@ class LaunchProgram:
             self._written.add(key)
         return self._copies[key][1]
 
-    def run(self, most: int, stop_1: np.ndarray) -> None:
-        """Make the launches in order, up to ``most`` times, until ``stop_1[0]``, of a written array, is not 0."""
+    def run(self, steps: int, stop_1: np.ndarray) -> None:
+        """Make the launches in order, up to ``steps`` times, until ``stop_1[0]``, part of a written array, is not 0."""
         counts = np.asarray(stop_1.base)
         for fill in self.fillers:
             fill()
         for array, copy in self._copies.values():
             card.send(array, copy)
-        for step in range(most):
-            self._step(is_last=step == most - 1)
+        for step in range(steps):
+            self._step(is_last=step == steps - 1)
             if step % STEPS == STEPS - 1:
                 card.fetch(self._copies[_key(counts)][1], counts)
                 if stop_1[0]:

@@ -22,7 +22,7 @@ def _copy(rounds: bool) -> Any:
 
     @card.kernel_of(rounds)
     def copy(x_ND, sources_R, first_column, y_ND, targets_R, first):
-        """Copy row sources[r] of x (-1: zeros) to row targets[r] of y; without a list row r, to row first + r."""
+        """Copy row sources[r] of x (-1: zeros) to row targets[r] of y; without these lists, row r to row first + r."""
         r = cuda.blockIdx.x
         source = sources_R[r] if len(sources_R) > 0 else r
         target = targets_R[r] if len(targets_R) > 0 else first + r
@@ -36,9 +36,9 @@ def _copy(rounds: bool) -> Any:
 
 
 def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, first: int = 0) -> None:
-    """Copy the rows of these numbers, or all for None, to rows of y from ``first`` on."""
+    """Copy the rows ``rows_R`` of x, or for None all rows, to the rows of y from ``first`` on."""
     count, sources_R = len(x_ND) if rows_R is None else len(rows_R), card.optional(rows_R, 1, np.int64)
-    card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.none(1, np.int64), first)
+    card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.no_array(1, np.int64), first)
 
 
 def write_rows(
@@ -48,8 +48,8 @@ def write_rows(
     if rounds:
         values_NE = values_NE.view(np.uint32)
     elif table_ME.dtype == np.int16:
-        table_ME = table_ME.view(np.float16)  # stores round
-    arguments = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
+        table_ME = table_ME.view(np.float16)  # a store rounds
+    arguments = values_NE, card.no_array(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
     card.launch(_copy(rounds), len(values_NE), *arguments)
 
 
@@ -60,8 +60,8 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    first_ND, *more = parts
-    if not more:
+    first_ND, *other_parts = parts
+    if not other_parts:
         return first_ND
     starts = np.cumsum([0, *map(len, parts)])
     y_ND = card.empty((int(starts[-1]), first_ND.shape[1]), first_ND.dtype)
@@ -71,12 +71,12 @@ def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 @card.kernel
-def _add_scaled(x_ND, factor, more_ND, y_ND):
+def _add_scaled(x_ND, factor, addend_ND, y_ND):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for d in range(t, x_ND.shape[1], THREADS):
         value = x_ND[n, d] * factor
-        if len(more_ND) > 0:
-            value += more_ND[n, d]
+        if len(addend_ND) > 0:
+            value += addend_ND[n, d]
         y_ND[n, d] = value
 
 
@@ -88,7 +88,7 @@ def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
     y_ND = card.empty(x_ND.shape, np.float32)
-    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.none(2), y_ND)
+    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.no_array(2), y_ND)
     return y_ND
 
 
@@ -130,14 +130,14 @@ def embed(
         table_VD, multipliers_V, width = table, None, table.shape[1]
     x_ND = card.empty((len(ids_N), width), np.float32)
     tables = card.parameter(table_VD), card.parameter(multipliers_V)
-    places = card.optional(positions_N, 1, np.int32), card.parameter(position_table_PD, 2)
-    card.launch(_embed, len(ids_N), card.upload(ids_N), *tables, np.float32(scale), *places, x_ND)
+    positions = card.optional(positions_N, 1, np.int32), card.parameter(position_table_PD, 2)
+    card.launch(_embed, len(ids_N), card.upload(ids_N), *tables, np.float32(scale), *positions, x_ND)
     return x_ND
 
 
 @card.kernel
 def _rotate(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, interleaved):
-    """A thread turns pairs of values, of any head of its block's row."""
+    """A block turns a row; a thread turns every THREADS-th pair of values, of whichever head."""
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     p, half = positions_N[n], cos_PK2.shape[1]
     for pair in range(t, heads * half, THREADS):
@@ -163,12 +163,12 @@ def rotate(
     card.launch(_rotate, len(x_NE), *arrays, column, heads, head_width, interleaved)
 
 
-EQUAL, BY_POSITION, GREATEST = range(3)  # the weights of rows in a pooling; GREATEST: the maximum of columns
+EQUAL, BY_POSITION, GREATEST = range(3)  # weights of rows in a pooling; GREATEST: maxima instead of sums
 
 
 @card.kernel
 def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
-    """Pool a column by a thread. spans_B3: the first row that counts, the stop, and the sentence's first row."""
+    """A thread pools a column. spans_B3: the first pooled row, the stop, and the sentence's first row."""
     b, t = cuda.blockIdx.x, cuda.threadIdx.x
     first, stop = spans_B3[b, 0], spans_B3[b, 1]
     for d in range(t, rows_ND.shape[1], THREADS):
@@ -207,8 +207,8 @@ def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip:
     return pooled_BE
 
 
-def _refused(operation: Callable) -> Callable:
-    """An operation on images, which the CPU alone has."""
+def _refusal(operation: Callable) -> Callable:
+    """The operation on images as a function that raises InputError, since only the CPU has it."""
 
     @wraps(operation)
     def refuse(*_: Any, **__: Any) -> None:
@@ -217,6 +217,6 @@ def _refused(operation: Callable) -> Callable:
     return refuse
 
 
-convolve, convolve_depthwise = _refused(reference.convolve), _refused(reference.convolve_depthwise)
-pool_windows, pool_areas = _refused(reference.pool_windows), _refused(reference.pool_areas)
-sample_pixels, gate_pixels = _refused(reference.sample_pixels), _refused(reference.gate_pixels)
+convolve, convolve_depthwise = _refusal(reference.convolve), _refusal(reference.convolve_depthwise)
+pool_windows, pool_areas = _refusal(reference.pool_windows), _refusal(reference.pool_areas)
+sample_pixels, gate_pixels = _refusal(reference.sample_pixels), _refusal(reference.gate_pixels)

@@ -1,4 +1,4 @@
-"""Search: scores of tiles of queries and rows; a sort finds the best of each piece of rows, the host of all pieces."""
+"""Search: scores of tiles of queries and rows; a sort finds the best of each piece of rows, the host those of all."""
 
 import math
 from functools import lru_cache
@@ -13,8 +13,8 @@ from fastattn.ops.cuda.instructions import block_sum
 from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
-SCORES = 1 << 26  # scores, and numbers of rows, that are on the card at a time: 256 MiB of each
-QUERIES = 1 << 13  # queries at a time: for more the corpus is sent again
+SCORES = 1 << 26  # scores, and values of rows, that are on the card at a time: 256 MiB of each
+QUERIES = 1 << 13  # queries at a time; for more, the corpus is sent again
 ABSENT = np.iinfo(np.int64).max
 
 
@@ -43,7 +43,7 @@ def _finish(total, q, n, r, s, arguments):
 
 @lru_cache
 def _scores_of(kind: str, few: bool) -> Any:
-    """The kernel for numbers of a kind; zeros beyond the ends of rows add nothing."""
+    """The kernel for a kind of numbers; zeros beyond the ends of rows add nothing."""
     compute, (ROWS, *_) = tile_product(kind, few, _finish), tile_shape(kind, few)
 
     @card.kernel_of(kind, few)
@@ -56,7 +56,7 @@ def _scores_of(kind: str, few: bool) -> Any:
 
 @device
 def _sort(score_S, place_S):
-    """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, of equal ones the first place."""
+    """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, equal scores by their places."""
     size = 2
     while size <= PIECE:
         step = size // 2
@@ -104,27 +104,27 @@ def nearest_rows(
         return np.concatenate([scores for scores, _ in parts]), np.concatenate([ids for _, ids in parts])
     if bits:
         queries_QD, corpus_ND = queries_QD.view(np.uint8), corpus_ND.view(np.uint8)
-    whole = corpus_ND.dtype.kind in "iu"
-    exact = whole and not by_length
-    kind, few = "bits" if bits else "integers" if whole else "float32", Q <= FEW
+    is_integer = corpus_ND.dtype.kind in "iu"
+    is_int32 = is_integer and not by_length
+    kind, few = "bits" if bits else "integers" if is_integer else "float32", Q <= FEW
     scores_kernel, (rows, *_) = _scores_of(kind, few), tile_shape(kind, few)
-    best_kernel = _best_of(int32, -(2**31) + 1) if exact else _best_of(float32, -np.inf)
-    dtype, queries = np.int32 if exact else np.float32, Rows(card.upload(queries_QD), card.none(1))
-    found_QC: np.ndarray = np.empty((Q, 0), dtype)
+    best_kernel = _best_of(int32, -(2**31) + 1) if is_int32 else _best_of(float32, -np.inf)
+    dtype, queries = np.int32 if is_int32 else np.float32, Rows(card.upload(queries_QD), card.no_array(1))
+    scores_QC: np.ndarray = np.empty((Q, 0), dtype)
     ids_QC: np.ndarray = np.empty((Q, 0), np.int64)
-    most = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
-    for first in range(0, N, most):
-        part_ND = card.upload(corpus_ND[first : first + most])
-        lengths_N = card.empty((len(part_ND) if by_length else 0,), np.float32)
-        card.launch(_lengths, len(lengths_N), part_ND, lengths_N)
-        scores_QN, pieces = card.empty((Q, len(part_ND)), dtype), -(-len(part_ND) // PIECE)
-        corpus, blocks = Weights(part_ND, *[card.none(1)] * 3), (-(-len(part_ND) // TILE), -(-Q // rows))
+    chunk_rows = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
+    for first in range(0, N, chunk_rows):
+        chunk_ND = card.upload(corpus_ND[first : first + chunk_rows])
+        lengths_N = card.empty((len(chunk_ND) if by_length else 0,), np.float32)
+        card.launch(_lengths, len(lengths_N), chunk_ND, lengths_N)
+        scores_QN, pieces = card.empty((Q, len(chunk_ND)), dtype), -(-len(chunk_ND) // PIECE)
+        corpus, blocks = Weights(chunk_ND, *[card.no_array(1)] * 3), (-(-len(chunk_ND) // TILE), -(-Q // rows))
         card.launch(scores_kernel, blocks, queries, corpus, (lengths_N, scores_QN))
-        best_QPk, places_QPk = (card.empty((Q, pieces, min(k, PIECE)), kind) for kind in (dtype, np.int64))
-        card.launch(best_kernel, (Q, pieces), scores_QN, first, best_QPk, places_QPk)
-        found_QC = np.concatenate([found_QC, card.download(best_QPk).reshape(Q, -1)], axis=1)
-        ids_QC = np.concatenate([ids_QC, card.download(places_QPk).reshape(Q, -1)], axis=1)
-        order_Qk = np.lexsort((ids_QC, -found_QC), axis=1)[:, :k]
-        found_QC, ids_QC = (np.take_along_axis(array, order_Qk, axis=1) for array in (found_QC, ids_QC))
+        best_QPk, best_ids_QPk = (card.empty((Q, pieces, min(k, PIECE)), number) for number in (dtype, np.int64))
+        card.launch(best_kernel, (Q, pieces), scores_QN, first, best_QPk, best_ids_QPk)
+        scores_QC = np.concatenate([scores_QC, card.download(best_QPk).reshape(Q, -1)], axis=1)
+        ids_QC = np.concatenate([ids_QC, card.download(best_ids_QPk).reshape(Q, -1)], axis=1)
+        order_Qk = np.lexsort((ids_QC, -scores_QC), axis=1)[:, :k]
+        scores_QC, ids_QC = (np.take_along_axis(array, order_Qk, axis=1) for array in (scores_QC, ids_QC))
     absent_Qk = ids_QC == ABSENT
-    return np.where(absent_Qk, -np.inf, found_QC).astype(np.float32), np.where(absent_Qk, -1, ids_QC)
+    return np.where(absent_Qk, -np.inf, scores_QC).astype(np.float32), np.where(absent_Qk, -1, ids_QC)

@@ -1,11 +1,11 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, greedy tokens; recurrent layers.
 
-Recurrent states: a block takes rows that follow one another, in order, a thread for each column. Recurrent layers: the
-card computes the products, and the host gates and states, by the reference.
+Recurrent states: a block takes a run of rows in order, a thread for each column. Recurrent layers: the card computes
+the products, and the reference computes gates and states on the host.
 
 A step of greedy search: ``_take`` makes the chosen tokens the next inputs, ``_pick`` chooses the best next tokens. Each
-runs as one block, a thread for every THREADS-th row. After a stop neither changes anything, so steps that the host has
-launched before it reads the stop have no effect.
+runs as one block, a thread for every THREADS-th row. After a stop both change nothing, so steps that the host launches
+before it reads the stop have no effect.
 """
 
 import math
@@ -58,17 +58,17 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 
 def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
-    """starts_C1 of runs of rows that continue each other; one run if a row's state belongs to a row of another run."""
-    if card.recording.program is not None:  # a step: rows continue those of the steps before
+    """starts_C1 of runs of rows that continue the row before; one run if a row continues one of another run."""
+    if card.recording.program is not None:  # a step's rows continue those of the steps before
         return np.arange(len(rows_N) + 1)
-    follows_N = np.zeros(len(rows_N), bool)
-    follows_N[1:] = previous_N[1:] == rows_N[:-1]
-    if np.isin(previous_N[~follows_N], rows_N).any():
-        follows_N[1:] = True
-    return np.append(np.flatnonzero(~follows_N), len(rows_N))
+    continues_N = np.zeros(len(rows_N), bool)
+    continues_N[1:] = previous_N[1:] == rows_N[:-1]
+    if np.isin(previous_N[~continues_N], rows_N).any():
+        continues_N[1:] = True
+    return np.append(np.flatnonzero(~continues_N), len(rows_N))
 
 
-def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], operand: np.ndarray, width: int) -> Any:
+def _launch_runs(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], operand: np.ndarray, width: int) -> Any:
     states_MW, previous_N, rows_N = states
     starts_C1, y_ND = runs_of(previous_N, rows_N), card.empty((len(x_NE), width), np.float32)
     arrays = map(card.upload, (x_NE, states_MW, previous_N, rows_N, starts_C1, operand))
@@ -82,8 +82,8 @@ def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND
     if d < D:
         for n in range(starts_C1[c], starts_C1[c + 1]):
             value, forget = inputs_NE[n, d], sigmoid(inputs_NE[n, D + d])
-            before = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
-            cell = forget * before + (float32(1) - forget) * value
+            previous = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
+            cell = forget * previous + (float32(1) - forget) * value
             states_MW[rows_N[n], d] = cell
             y_ND[n, d] = residual_ND[n, d] + relu(cell)
 
@@ -92,7 +92,7 @@ def ssru(
     inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     states = states_MW, previous_N, rows_N
-    return _through_rows(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])
+    return _launch_runs(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])
 
 
 @card.kernel
@@ -100,8 +100,8 @@ def _average(x_ND, states_MW, previous_N, rows_N, starts_C1, positions_N, y_ND):
     c, d = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x
     if d < y_ND.shape[1]:
         for n in range(starts_C1[c], starts_C1[c + 1]):
-            before = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
-            total = before + x_ND[n, d]
+            previous = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
+            total = previous + x_ND[n, d]
             states_MW[rows_N[n], d] = total
             y_ND[n, d] = total / float32(positions_N[n] + 1)
 
@@ -109,7 +109,7 @@ def _average(x_ND, states_MW, previous_N, rows_N, starts_C1, positions_N, y_ND):
 def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
-    return _through_rows(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])
+    return _launch_runs(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])
 
 
 def _product(packed: CardLinear) -> Callable[[np.ndarray], np.ndarray]:
@@ -144,10 +144,10 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     if is_running:
         for r in range(t, live, THREADS):
             if progress.is_over_R[r] == 0:
-                before = int32(0)  # how many earlier rows take a fresh row
+                earlier_rows = int32(0)  # earlier rows that take a fresh row
                 for earlier in range(r):
-                    before += progress.is_over_R[earlier] == 0
-                row, slot = fresh_F[used + before], progress.slots_R[r]
+                    earlier_rows += progress.is_over_R[earlier] == 0
+                row, slot = fresh_F[used + earlier_rows], progress.slots_R[r]
                 position = inputs.positions_R[r] + int32(1)
                 history_RS[slot, position] = row
                 written_RS[slot, position] = row
@@ -170,17 +170,17 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
     if card.recording.program is None:
-        _at_once(lambda: take_tokens(rows, history_RS, written_RS, tokens_M), rows)
+        _record_and_run(lambda: take_tokens(rows, history_RS, written_RS, tokens_M), rows)
         return
-    tables = (card.written(array) for array in (history_RS, written_RS, tokens_M))
-    card.launch(_take, 1, *_progress(rows), *tables, card.upload(rows.fresh_F), card.written(rows.counts))
+    tables = (card.written_copy(array) for array in (history_RS, written_RS, tokens_M))
+    card.launch(_take, 1, *_progress(rows), *tables, card.upload(rows.fresh_F), card.written_copy(rows.counts))
 
 
 def _progress(rows: StepRows) -> tuple[StepInputs, StepProgress]:
-    return StepInputs(*map(card.written, rows.inputs)), StepProgress(*map(card.written, rows.progress))
+    return StepInputs(*map(card.written_copy, rows.inputs)), StepProgress(*map(card.written_copy, rows.progress))
 
 
-def _at_once(step, rows: StepRows) -> None:
+def _record_and_run(step, rows: StepRows) -> None:
     program = LaunchRecorder().record(step)
     assert program is not None
     program.run(1, rows.counts[STOP:])
@@ -217,8 +217,8 @@ def pick_tokens(
     hidden_RD: np.ndarray, outputs: Outputs, edits: Edits, normalized: bool, ends_E: np.ndarray, rows: StepRows
 ) -> None:
     if card.recording.program is None:
-        _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
+        _record_and_run(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
         return
     values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_IDS, normalized)
     arguments = values_R1, ids_R1, log_sums_R, normalized, card.upload(ends_E)
-    card.launch(_pick, 1, *arguments, _progress(rows)[1], card.written(rows.counts))
+    card.launch(_pick, 1, *arguments, _progress(rows)[1], card.written_copy(rows.counts))

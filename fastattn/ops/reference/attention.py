@@ -1,4 +1,4 @@
-"""Attention over whole sentences, and of queries over tables of keys."""
+"""Attention over whole sentences, and over tables of keys and values."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
 
 
 def distance_scores(query_HTK: np.ndarray, key_HSK: np.ndarray, distances: Distances) -> np.ndarray:
-    """scores_HTS of queries and keys with rows of distances, without the scale."""
+    """scores_HTS: the products of queries and of keys with rows of distances, without the scale."""
     (H, T, _), S = query_HTK.shape, key_HSK.shape[1]
     scores_HTS = np.zeros((H, T, S), query_HTK.dtype)
     distance_TS = np.arange(S) - np.arange(T)[:, None]
@@ -81,14 +81,14 @@ def seen_around(
 
 
 def bias_values(bias: PositionBias, positions_T: np.ndarray, keys: int) -> np.ndarray:
-    """bias_HTS of queries at these positions and keys 0 .. keys - 1."""
+    """bias_HTS of queries at ``positions_T`` and keys 0 .. keys - 1."""
     distance_TS = np.arange(keys) - positions_T[:, None]
     if bias.table_HL is not None:
         return bias.table_HL[:, distance_TS + bias.table_HL.shape[1] // 2]
     if bias.slopes_H is None:
         return np.zeros((1, *distance_TS.shape), bool)
-    counted_TS = np.broadcast_to(np.arange(keys), distance_TS.shape) if bias.from_start else distance_TS
-    return bias.slopes_H[:, None, None] * counted_TS.astype(bias.slopes_H.dtype)
+    factor_TS = np.broadcast_to(np.arange(keys), distance_TS.shape) if bias.from_start else distance_TS
+    return bias.slopes_H[:, None, None] * factor_TS.astype(bias.slopes_H.dtype)
 
 
 def attention(
@@ -135,8 +135,8 @@ def attention(
     return out_NF
 
 
-def _read(rows_SE: np.ndarray, width: int) -> np.ndarray:
-    """Rows of a table, as floats; in int8 a head of this width has its scale behind it."""
+def _floats_of(rows_SE: np.ndarray, width: int) -> np.ndarray:
+    """A table's rows as floats; in an int8 table each head of ``width`` numbers has its scale behind it."""
     if rows_SE.dtype != np.int8:
         return as_floats(rows_SE)
     heads = rows_SE.shape[1] // (width + 4)
@@ -149,7 +149,7 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    seen: KeyIndex,
+    key_index: KeyIndex,
     heads: Heads,
     *,
     bias_NHS: np.ndarray | None = None,
@@ -157,19 +157,19 @@ def attention_step(
     weights_NHS: np.ndarray | None = None,
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    index_RS, stops_N, rows_N, firsts_N, most = seen
+    index_RS, stops_N, rows_N, firsts_N, window = key_index
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:
         weights_NHS[...] = 0
     for n in range(len(query_NE)):
         first, stop = 0 if firsts_N is None else firsts_N[n], stops_N[n]
-        if most:
-            first = max(first, stop - most)
+        if window:
+            first = max(first, stop - window)
         index_S = index_RS[n if rows_N is None else rows_N[n], first:stop]
         query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
-        key_GSK = _heads_first(_read(key_ME[index_S], K), heads.key_column, G, K)
-        value_GSV = _heads_first(_read(value_ME[index_S], V), heads.value_column, G, V)
+        key_GSK = _heads_first(_floats_of(key_ME[index_S], K), heads.key_column, G, K)
+        value_GSV = _heads_first(_floats_of(value_ME[index_S], V), heads.value_column, G, V)
         # query heads that share a key head are treated as queries of one head
         if vector_HK is None:
             scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))

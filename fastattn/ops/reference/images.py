@@ -8,22 +8,22 @@ from fastattn.arguments.images import PixelGrid, Window
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear, linear
 
 
-def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, beyond: float) -> np.ndarray:
-    """The taps of the window at each place: [rows of the result, taps, D]; ``beyond`` outside the image."""
-    (top, left), (down, right), (step_y, step_x) = window.padding, window.stride, window.dilation
+def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, border: float) -> np.ndarray:
+    """The taps of the window at each position, [rows of the result, taps, D]; ``border`` outside the image."""
+    (top, left), (stride_y, stride_x), (step_y, step_x) = window.padding, window.stride, window.dilation
     padding = ((0, 0), (top, top), (left, left), (0, 0))
-    padded_BYXD = np.pad(x_ND.reshape(*grid, x_ND.shape[1]), padding, constant_values=beyond)
+    padded_BYXD = np.pad(x_ND.reshape(*grid, x_ND.shape[1]), padding, constant_values=border)
     out = window.over(grid)
-    last_y, last_x = (out.height - 1) * down + 1, (out.width - 1) * right + 1
+    span_y, span_x = (out.height - 1) * stride_y + 1, (out.width - 1) * stride_x + 1
     taps = [
-        padded_BYXD[:, y : y + last_y : down, x : x + last_x : right]
+        padded_BYXD[:, y : y + span_y : stride_y, x : x + span_x : stride_x]
         for y in range(0, window.size[0] * step_y, step_y)
         for x in range(0, window.size[1] * step_x, step_x)
     ]
     return np.stack(taps, axis=3).reshape(out.rows, len(taps), x_ND.shape[1])
 
 
-def _finished(y_NF: np.ndarray, activation: str, residual_NF: np.ndarray | None) -> np.ndarray:
+def _add_and_activate(y_NF: np.ndarray, activation: str, residual_NF: np.ndarray | None) -> np.ndarray:
     return ACTIVATIONS[activation](y_NF if residual_NF is None else y_NF + residual_NF)
 
 
@@ -38,7 +38,7 @@ def convolve(
     taps_NTD = _taps(x_ND, grid, window, 0)
     parts = zip(np.split(taps_NTD, len(groups), axis=2), groups)
     y_NF = np.concatenate([linear(part_NTC.reshape(-1, group.inputs), group) for part_NTC, group in parts], axis=1)
-    return _finished(y_NF, activation, residual_NF)
+    return _add_and_activate(y_NF, activation, residual_NF)
 
 
 def convolve_depthwise(
@@ -51,7 +51,7 @@ def convolve_depthwise(
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
     y_ND = np.einsum("ntd,td->nd", _taps(x_ND, grid, window, 0), weight_TD)
-    return _finished(y_ND if bias_D is None else y_ND + bias_D, activation, residual_ND)
+    return _add_and_activate(y_ND if bias_D is None else y_ND + bias_D, activation, residual_ND)
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
@@ -78,20 +78,20 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
     return np.stack(areas, axis=1).reshape(out.rows, x_ND.shape[1])
 
 
-def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
+def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, border: str) -> np.ndarray:
     B, P, _ = points_BP2.shape
     x_BYXD, limits_2 = x_ND.reshape(*grid, x_ND.shape[1]), np.array(grid[1:]) - 1
-    outside = 0 if beyond == "edge" else 1  # a pixel outside all is zero
-    points_BP2 = np.clip(points_BP2, -outside, limits_2 + outside)
+    margin = 0 if border == "edge" else 1  # a sample one pixel outside the image is zero
+    points_BP2 = np.clip(points_BP2, -margin, limits_2 + margin)
     corner_BP2 = np.floor(points_BP2)
-    part_BP2 = (points_BP2 - corner_BP2).astype(x_ND.dtype)
+    fraction_BP2 = (points_BP2 - corner_BP2).astype(x_ND.dtype)
     result_BPD = np.zeros((B, P, x_ND.shape[1]), x_ND.dtype)
     for corner in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        at_BP2 = corner_BP2 + corner
-        share_BP = np.where(corner, part_BP2, 1 - part_BP2).prod(axis=2)
-        inside_BP1 = ((at_BP2 >= 0) & (at_BP2 <= limits_2)).all(axis=2, keepdims=True)
+        pixel_BP2 = corner_BP2 + corner
+        share_BP = np.where(corner, fraction_BP2, 1 - fraction_BP2).prod(axis=2)
+        inside_BP1 = ((pixel_BP2 >= 0) & (pixel_BP2 <= limits_2)).all(axis=2, keepdims=True)
         share_BP = np.where(inside_BP1[..., 0], share_BP, 0)
-        y_BP, x_BP = np.moveaxis(np.where(inside_BP1, at_BP2, 0).astype(np.int64), 2, 0)
+        y_BP, x_BP = np.moveaxis(np.where(inside_BP1, pixel_BP2, 0).astype(np.int64), 2, 0)
         result_BPD += share_BP[..., None] * x_BYXD[np.arange(B)[:, None], y_BP, x_BP]
     return result_BPD.reshape(B * P, x_ND.shape[1])
 
@@ -101,11 +101,11 @@ def gate_pixels(
     grid: PixelGrid,
     channels_BD: np.ndarray | None = None,
     pixels_N1: np.ndarray | None = None,
-    added: float = 0.0,
+    offset: float = 0.0,
 ) -> np.ndarray:
     gates = np.asarray(1, x_ND.dtype)
     if channels_BD is not None:
         gates = gates * np.repeat(channels_BD, grid.height * grid.width, axis=0)
     if pixels_N1 is not None:
         gates = gates * pixels_N1
-    return x_ND * (gates + x_ND.dtype.type(added))
+    return x_ND * (gates + x_ND.dtype.type(offset))

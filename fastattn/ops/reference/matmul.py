@@ -1,4 +1,4 @@
-"""Linear layers: plain weights, rows rounded for them, activation functions, products."""
+"""Linear layers: plain weights, rows in the precision of the weights, activation functions, products."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def quantize_rows(
 ) -> np.ndarray:
     """Rows rounded to steps of 1/127 of their largest magnitude, or of 1 / input_scale, in the dtype of x.
 
-    With factors, rows are multiplied by them, rounded and divided by them.
+    With ``input_factors_D``, rows are multiplied by the factors, rounded, and divided by the factors.
     """
     if input_factors_D is not None:
         return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
@@ -32,7 +32,7 @@ def quantize_rows(
 
 
 def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
-    """Each 32 numbers of a row rounded to steps of 1/127 of their largest magnitude, in the dtype of x."""
+    """Rows whose groups of 32 numbers are rounded to steps of 1/127 of their largest magnitude, in the dtype of x."""
     N, D = x_ND.shape
     groups_NGI = x_ND.astype(np.float32).reshape(N, D // GROUP_INPUTS, GROUP_INPUTS)
     peaks_NG1 = np.abs(groups_NGI).max(axis=2, keepdims=True, initial=0)
@@ -42,7 +42,7 @@ def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
 
 
 class ReferenceLinear:
-    """The weights of a linear layer as plain arrays; ``stage`` rounds rows for them."""
+    """The weights of a linear layer as plain arrays; ``stage`` rounds rows to the precision of the product."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
         self.weight_FD = weight_FD
@@ -100,21 +100,21 @@ def erf(x: np.ndarray) -> np.ndarray:
     """
     if x.dtype != np.float32:
         return np.asarray(_exact_erf(x)).astype(x.dtype)
-    size = np.abs(x)
-    t = 1 / (1 + np.float32(0.3275911) * size)
-    series = t * np.float32(1.061405429)
+    magnitude = np.abs(x)
+    t = 1 / (1 + np.float32(0.3275911) * magnitude)
+    polynomial = t * np.float32(1.061405429)
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series += np.float32(coefficient)
-        series *= t
-    np.square(size, out=size)
-    np.negative(size, out=size)
-    series *= np.exp(size, out=size)
-    return np.copysign(1 - series, x)
+        polynomial += np.float32(coefficient)
+        polynomial *= t
+    np.square(magnitude, out=magnitude)
+    np.negative(magnitude, out=magnitude)
+    polynomial *= np.exp(magnitude, out=magnitude)
+    return np.copysign(1 - polynomial, x)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    small = np.exp(-np.abs(x))  # exp(-|x|) cannot overflow
-    return np.where(x < 0, small, 1) / (1 + small)
+    exponential = np.exp(-np.abs(x))  # exp(-|x|) cannot overflow
+    return np.where(x < 0, exponential, 1) / (1 + exponential)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""The formulas of ``fastattn.mechanisms`` in plain NumPy, one line of the papers a line of code, whole arrays at once.
+"""The formulas of ``fastattn.mechanisms`` in plain NumPy, a line of code for a line of the papers.
 
-In the dtype of the inputs: in float64 they are the oracle of the tests, in float32 the naive side of the benchmark.
+They compute in the dtype of the inputs: float64 is the oracle of the tests, float32 the naive side of the benchmark.
 Arrays have all axes: queries (B, T, H, K), keys (B, S, H, K), values (B, S, H, V), scores and weights (B, H, T, S).
 """
 
@@ -32,7 +32,7 @@ def scaled_dot(
 
 
 def content(query_BTHK: np.ndarray, key_BSHK: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
-    """Cosines; 0 for a vector of zeros."""
+    """Cosines times ``sharpness``; 0 for a vector of zeros."""
     query_length, key_length = (np.linalg.norm(x, axis=3).transpose(0, 2, 1) for x in (query_BTHK, key_BSHK))
     lengths = query_length[..., :, None] * key_length[..., None, :]
     return sharpness * dot(query_BTHK, key_BSHK) / np.where(lengths == 0, 1, lengths)
@@ -63,7 +63,7 @@ def additive(
 
 
 def graph(query_BTHK: np.ndarray, key_BSHK: np.ndarray, vector_HA: np.ndarray, slope: float = 0.2) -> np.ndarray:
-    """LeakyReLU(a . [q; k]), where a is twice as long as a query."""
+    """LeakyReLU(a . [q; k]), where a is ``vector_HA`` of a head, twice as long as a query."""
     K = query_BTHK.shape[3]
     target_BHT = np.einsum("bthk,hk->bht", query_BTHK, vector_HA[:, :K])
     source_BHS = np.einsum("bshk,hk->bhs", key_BSHK, vector_HA[:, K:])
@@ -115,16 +115,16 @@ def local_predictive(places_BTH: np.ndarray, keys: int, distance: float) -> np.n
 
 
 def gaussian(places_BTH: np.ndarray, keys: int, distance: float) -> np.ndarray:
-    """Luong 2015, equation 10's second factor."""
-    off_BHTS = np.arange(keys).astype(places_BTH.dtype) - places_BTH.transpose(0, 2, 1)[..., None]
-    return np.exp(-(off_BHTS**2) / (2 * (distance / 2) ** 2))
+    """The second factor of equation 10 (Luong 2015)."""
+    distance_BHTS = np.arange(keys).astype(places_BTH.dtype) - places_BTH.transpose(0, 2, 1)[..., None]
+    return np.exp(-(distance_BHTS**2) / (2 * (distance / 2) ** 2))
 
 
 # From scores (B, H, T, S) to a result
 
 
 def weights(scores_BHTS: np.ndarray, mask: np.ndarray | bool = True) -> np.ndarray:
-    """The softmax over the keys that ``mask`` shows; zeros where it shows none."""
+    """The softmax over the keys at which ``mask`` is True; zeros for a query without any."""
     return softmax_in_place(np.where(mask, scores_BHTS, -np.inf))
 
 
@@ -143,7 +143,7 @@ def saliency(weights_BHTS: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
     return weights_BHTS.mean(axis=1).reshape(B, T, *grid)
 
 
-# Positions, number by number as the papers write them, in float64
+# Positions in float64, number by number as the papers write them
 
 
 def sinusoids(positions: int, width: int, interleaved: bool = True, base: float = 10000.0) -> np.ndarray:
@@ -157,14 +157,14 @@ def sinusoids(positions: int, width: int, interleaved: bool = True, base: float 
 
 
 def rotary(x_BTHK: np.ndarray, positions_T: np.ndarray, width: int, interleaved: bool, base: float = 10000.0):
-    """Pairs as complex numbers, turned (Su 2021, equation 12)."""
-    turned = x_BTHK.copy()
+    """x with its pairs of columns turned_BTHK as complex numbers (Su 2021, equation 12)."""
+    turned_BTHK = x_BTHK.copy()
     for i in range(width // 2):
         a, b = (2 * i, 2 * i + 1) if interleaved else (i, width // 2 + i)
         turn_T1 = np.exp(1j * positions_T * base ** (-2 * i / width))[:, None]
         pair_BTH = (x_BTHK[..., a] + 1j * x_BTHK[..., b]) * turn_T1
-        turned[..., a], turned[..., b] = pair_BTH.real, pair_BTH.imag
-    return turned
+        turned_BTHK[..., a], turned_BTHK[..., b] = pair_BTH.real, pair_BTH.imag
+    return turned_BTHK
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -176,7 +176,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def t5_bucket(distance: int, buckets: int, max_distance: int, bidirectional: bool) -> int:
-    """The bucket of a key so many positions after the query (Raffel 2020, section 2.1)."""
+    """The bucket of a key ``distance`` positions after the query (Raffel 2020, section 2.1)."""
     first = 0
     if bidirectional:
         buckets //= 2
@@ -187,8 +187,8 @@ def t5_bucket(distance: int, buckets: int, max_distance: int, bidirectional: boo
     exact = buckets // 2
     if distance < exact:
         return first + distance
-    wide = math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact)
-    return first + min(exact + int(wide), buckets - 1)
+    beyond_exact = math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact)
+    return first + min(exact + int(beyond_exact), buckets - 1)
 
 
 # A Neural Turing Machine's addressing (Graves 2014, section 3.3); weights are (B, H, N)
@@ -207,11 +207,11 @@ def interpolate(weights_BHN: np.ndarray, previous_BHN: np.ndarray, gate_BH: np.n
 def shift(weights_BHN: np.ndarray, shifts_BHJ: np.ndarray) -> np.ndarray:
     """The circular convolution, as the sum over j of w(j) s(i - j)."""
     N, half = weights_BHN.shape[2], shifts_BHJ.shape[2] // 2
-    moved_BHN = np.zeros_like(weights_BHN)
+    shifted_BHN = np.zeros_like(weights_BHN)
     for i in range(N):
-        for by in range(-half, half + 1):
-            moved_BHN[..., i] += weights_BHN[..., (i - by) % N] * shifts_BHJ[..., by + half]
-    return moved_BHN
+        for offset in range(-half, half + 1):
+            shifted_BHN[..., i] += weights_BHN[..., (i - offset) % N] * shifts_BHJ[..., offset + half]
+    return shifted_BHN
 
 
 def sharpen(weights_BHN: np.ndarray, exponent_BH: np.ndarray) -> np.ndarray:
@@ -228,11 +228,11 @@ def address(
     shifts_BHJ: np.ndarray,
     exponent_BH: np.ndarray,
 ) -> np.ndarray:
-    chosen_BHN = content_weights(key_BHM, memory_BNM, strength_BH)
-    return sharpen(shift(interpolate(chosen_BHN, previous_BHN, gate_BH), shifts_BHJ), exponent_BH)
+    content_BHN = content_weights(key_BHM, memory_BNM, strength_BH)
+    return sharpen(shift(interpolate(content_BHN, previous_BHN, gate_BH), shifts_BHJ), exponent_BH)
 
 
-# Graph attention, node by node (Velickovic 2018), and over kinds of edges (Wang 2019)
+# Graph attention (Velickovic 2018), and over several kinds of edges (Wang 2019)
 
 
 def graph_attention(
@@ -243,17 +243,17 @@ def graph_attention(
     indices: np.ndarray,
     slope: float = 0.2,
 ) -> np.ndarray:
-    """(N, H, V), heads neither concatenated nor averaged yet."""
+    """out_NHV, node by node; heads are neither concatenated nor averaged."""
     N, (H, V, F) = len(features_NF), weight_HVF.shape
     projected_NHV = (features_NF @ weight_HVF.reshape(H * V, F).T).reshape(N, H, V)
     out_NHV = np.zeros_like(projected_NHV)
     for n in range(N):
-        near = indices[starts[n] : starts[n + 1]]
-        for h in range(H if len(near) else 0):
-            pairs_E = [np.concatenate([projected_NHV[n, h], projected_NHV[m, h]]) for m in near]
+        neighbour_ids = indices[starts[n] : starts[n + 1]]
+        for h in range(H if len(neighbour_ids) else 0):
+            pairs_E = [np.concatenate([projected_NHV[n, h], projected_NHV[m, h]]) for m in neighbour_ids]
             sums_E = np.array([vector_HA[h] @ pair for pair in pairs_E])
             scores_E = np.where(sums_E > 0, sums_E, slope * sums_E)
-            out_NHV[n, h] = softmax_in_place(scores_E) @ projected_NHV[near, h]
+            out_NHV[n, h] = softmax_in_place(scores_E) @ projected_NHV[neighbour_ids, h]
     return out_NHV
 
 

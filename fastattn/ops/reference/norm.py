@@ -30,7 +30,7 @@ def rms_norm(
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
     H, K = weight_HK.shape
-    heads_NF = x_NE[:, column : column + H * K]  # written through
+    heads_NF = x_NE[:, column : column + H * K]  # a view, through which x is written
     x_NHK = heads_NF.reshape(-1, H, K)
     y_NHK = x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK
     heads_NF[...] = y_NHK.reshape(-1, H * K)
@@ -42,5 +42,5 @@ def softmax(x_NS: np.ndarray) -> np.ndarray:
 
 def unit_vectors(x: np.ndarray) -> np.ndarray:
     largest = np.abs(x).max(axis=-1, keepdims=True, initial=0)
-    scaled = x / np.where(largest == 0, 1, largest)
-    return scaled / np.maximum(np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True)), np.finfo(x.dtype).tiny)
+    scaled_x = x / np.where(largest == 0, 1, largest)
+    return scaled_x / np.maximum(np.sqrt(np.square(scaled_x).sum(axis=-1, keepdims=True)), np.finfo(x.dtype).tiny)

@@ -1,10 +1,10 @@
-"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows; search."""
+"""Operations on callers' arrays: attention in float64, over graphs and over windows; search."""
 
 from typing import Any
 
 import numpy as np
 
-from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible, mask_states
+from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays, mask_states
 from fastattn.ops.float64_attention import recompute_in_float64
 from fastattn.ops.reference.attention import softmax_in_place
 from fastattn.ops.reference.norm import softmax
@@ -15,18 +15,18 @@ def reads_float16() -> bool:
 
 
 def compile_function(function: Any, kind: str) -> Any:
-    """The function of arrays that broadcast."""
+    """A function that takes arrays and broadcasts them."""
     return np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
 
 
 def strided_attention(
-    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+    arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
-    """Attention of a caller's arrays; 0: float64 holds all rows."""
+    """Attention in float64; 0: no row overflows."""
     arrays.out_BTHV[...] = 0
     if outputs.logs is not None:
         outputs.logs[...] = -np.inf
-    recompute_in_float64(arrays, heads, visible, terms, outputs, all_rows=True)
+    recompute_in_float64(arrays, heads, key_mask, terms, outputs, all_rows=True)
     return 0
 
 
@@ -71,16 +71,16 @@ def graph_attention(
 ) -> np.ndarray:
     out_NHV = np.zeros((len(starts_N1) - 1, *value_MHV.shape[1:]), value_MHV.dtype)
     for n, (first, stop) in enumerate(zip(starts_N1, starts_N1[1:])):
-        near = indices_E[first:stop]
+        neighbours_S = indices_E[first:stop]
         if terms is not None:
             target_NH, source_MH = terms
-            sums_SH = target_NH[n] + source_MH[near]
+            sums_SH = target_NH[n] + source_MH[neighbours_S]
             scores_SH = np.where(sums_SH > 0, sums_SH, factor * sums_SH)
         elif dots is not None:
             query_NHK, key_MHK = dots
-            scores_SH = factor * np.einsum("hk,shk->sh", query_NHK[n], key_MHK[near])
+            scores_SH = factor * np.einsum("hk,shk->sh", query_NHK[n], key_MHK[neighbours_S])
         weights_SH = softmax(scores_SH.T).T
-        out_NHV[n] = np.einsum("sh,shv->hv", weights_SH, value_MHV[near])
+        out_NHV[n] = np.einsum("sh,shv->hv", weights_SH, value_MHV[neighbours_S])
         if weights_EH is not None:
             weights_EH[first:stop] = weights_SH
     return out_NHV
@@ -94,14 +94,14 @@ def local_attention(
     windows_BTH2: np.ndarray,
     *,
     scale: float,
-    spread: float,
+    decay: float,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     group, s_S = query_BTHK.shape[2] // key_BSGK.shape[2], np.arange(key_BSGK.shape[1])
     key_BSHK, value_BSHV = (np.repeat(x, group, axis=2) for x in (key_BSGK, value_BSGV))
     scores_BTHS = scale * np.einsum("bthk,bshk->bths", query_BTHK, key_BSHK)
     scores_BTHS[(s_S < windows_BTH2[..., :1]) | (s_S >= windows_BTH2[..., 1:])] = -np.inf
-    weights_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
+    weights_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * decay)
     if weights_BHTS is not None:
         weights_BHTS[...] = weights_BTHS.transpose(0, 2, 1, 3)
     return np.einsum("bths,bshv->bthv", weights_BTHS, value_BSHV).astype(query_BTHK.dtype)
@@ -110,13 +110,12 @@ def local_attention(
 def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    # every score, and a stable sort
     if bits:
         differing_QND = queries_QD.view(np.uint8)[:, None] ^ corpus_ND.view(np.uint8)[None]
         scores_QN = -np.unpackbits(differing_QND, axis=2).sum(axis=2, dtype=np.int64)
     else:
-        kind = np.int64 if corpus_ND.dtype.kind in "iu" else corpus_ND.dtype
-        scores_QN = queries_QD.astype(kind) @ corpus_ND.astype(kind).T
+        dtype = np.int64 if corpus_ND.dtype.kind in "iu" else corpus_ND.dtype
+        scores_QN = queries_QD.astype(dtype) @ corpus_ND.astype(dtype).T
     if by_length:
         lengths_N = np.sqrt(np.square(corpus_ND.astype(scores_QN.dtype)).sum(axis=1))
         scores_QN = scores_QN / np.maximum(lengths_N, lengths_N.dtype.type(1e-12))

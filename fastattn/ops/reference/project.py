@@ -12,7 +12,7 @@ from fastattn.spec.quantized import Tensor
 class ReferenceSubset:
     """A subset of a linear layer's outputs, from which a row chooses; ids int32, ascending."""
 
-    place = 0, 0, 0  # in memory, for kernels alone
+    place = 0, 0, 0  # an address for kernels, which the reference lacks
 
     def __init__(self, linear: ReferenceLinear, ids: np.ndarray):
         self.linear, self.ids = linear, ids
@@ -46,24 +46,24 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
     if isinstance(outputs, ReferenceLinear):
-        return edited(linear(x_RD, outputs), (), edits)
-    return edited(linear(x_RD, next(iter(outputs)).linear), outputs, edits)
+        return edit_logits(linear(x_RD, outputs), (), edits)
+    return edit_logits(linear(x_RD, next(iter(outputs)).linear), outputs, edits)
 
 
-def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
+def edit_logits(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
     """The logits, changed in place by the edits; where there are subsets, -inf outside a row's subset."""
     if edits.cap:
         cap = logits_RV.dtype.type(edits.cap)
         np.multiply(cap, np.tanh(logits_RV / cap), out=logits_RV)
     if edits.penalized_RJ is not None:
-        rows, ids = _listed(edits.penalized_RJ)
-        before = logits_RV[rows, ids]
+        rows, ids = _unpadded(edits.penalized_RJ)
+        penalized = logits_RV[rows, ids]
         factor = logits_RV.dtype.type(edits.penalty)
-        logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
+        logits_RV[rows, ids] = np.where(penalized < 0, penalized * factor, penalized / factor)
         if edits.amounts_RJ is not None:
             logits_RV[rows, ids] -= edits.amounts_RJ[edits.penalized_RJ >= 0]
     if edits.suppressed_RJ is not None:
-        logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
+        logits_RV[_unpadded(edits.suppressed_RJ)] = -np.inf
     for logits_V, subset in zip(logits_RV, subsets_R):
         outside_V = np.ones(len(logits_V), bool)
         outside_V[subset.ids] = False
@@ -71,7 +71,7 @@ def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: E
     return logits_RV
 
 
-def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _unpadded(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(rows, ids) of the entries that are not padding."""
     rows, columns = np.nonzero(ids_RJ >= 0)
     return rows, ids_RJ[rows, columns]
@@ -86,8 +86,8 @@ def project_top_k(
     ids_Rk = np.empty((len(scores_RV), k), np.int32)
     for r, row_V in enumerate(scores_RV):
         # argpartition alone would break ties arbitrarily.
-        least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
-        candidates = np.flatnonzero(row_V >= least)
+        kth_best = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
+        candidates = np.flatnonzero(row_V >= kth_best)
         ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]
     return np.take_along_axis(scores_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
 

@@ -1,4 +1,4 @@
-"""Layers of recurrent cells over whole sentences or a step of each, and columns that become rows."""
+"""Layers of recurrent cells over whole sentences or a step of each, and columns that are joined to rows."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ from fastattn.arguments.recurrent import Columns, States
 from fastattn.ops.reference.matmul import ReferenceLinear, linear, sigmoid
 from fastattn.spec.recurrent import CELLS
 
-Product = Callable[[np.ndarray], np.ndarray]  # of states with the weights of a direction, plus their bias
+Product = Callable[[np.ndarray], np.ndarray]  # a direction's U h + b
 
 
 def gate_rows(gates: int, units: int) -> None:
@@ -17,22 +17,22 @@ def gate_rows(gates: int, units: int) -> None:
 
 
 def _lstm(x_BE: np.ndarray, product: Product, h_BU: np.ndarray, c_BU: np.ndarray) -> tuple[np.ndarray, ...]:
-    input_gate, forget_gate, new, output_gate = np.split(x_BE + product(h_BU), 4, axis=1)
-    c_BU = sigmoid(forget_gate) * c_BU + sigmoid(input_gate) * np.tanh(new)
+    input_gate, forget_gate, candidate, output_gate = np.split(x_BE + product(h_BU), 4, axis=1)
+    c_BU = sigmoid(forget_gate) * c_BU + sigmoid(input_gate) * np.tanh(candidate)
     return sigmoid(output_gate) * np.tanh(c_BU), c_BU
 
 
 def _gru(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> tuple[np.ndarray, ...]:
-    (reset, update, new), (u_reset, u_update, u_new) = (np.split(y, 3, axis=1) for y in (x_BE, product(h_BU)))
-    new = np.tanh(new + sigmoid(reset + u_reset) * u_new)
-    return (new + sigmoid(update + u_update) * (h_BU - new),)
+    (reset, update, candidate), (u_reset, u_update, u_candidate) = (np.split(y, 3, 1) for y in (x_BE, product(h_BU)))
+    candidate = np.tanh(candidate + sigmoid(reset + u_reset) * u_candidate)
+    return (candidate + sigmoid(update + u_update) * (h_BU - candidate),)
 
 
 def _gru_reset_before(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> tuple[np.ndarray, ...]:
-    (reset, update, new), (u_reset, u_update, _) = (np.split(y, 3, axis=1) for y in (x_BE, product(h_BU)))
-    *_, u_new = np.split(product(sigmoid(reset + u_reset) * h_BU), 3, axis=1)
-    new = np.tanh(new + u_new)
-    return (new + sigmoid(update + u_update) * (h_BU - new),)
+    (reset, update, candidate), (u_reset, u_update, _) = (np.split(y, 3, axis=1) for y in (x_BE, product(h_BU)))
+    *_, u_candidate = np.split(product(sigmoid(reset + u_reset) * h_BU), 3, axis=1)
+    candidate = np.tanh(candidate + u_candidate)
+    return (candidate + sigmoid(update + u_update) * (h_BU - candidate),)
 
 
 _STEPS: dict[str, Callable[..., tuple[np.ndarray, ...]]] = {
@@ -57,27 +57,27 @@ def recur(
 def recur_by(
     products: Sequence[Product], inputs_NE: np.ndarray, cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
-    """``recur`` with a product for each direction; step t is computed for all sentences at once."""
-    (gates, parts), lengths_B = CELLS[cell], np.diff(starts_B1)
+    """``recur`` with the product of each direction; step t is computed for all sentences at once."""
+    (gates, state_count), lengths_B = CELLS[cell], np.diff(starts_B1)
     hidden_NH = np.empty((len(inputs_NE), len(products) * units), inputs_NE.dtype)
     for d, product in enumerate(products):
-        firsts = [column + d * units for column in (states.hidden, states.cell)[:parts]]
+        firsts = [column + d * units for column in (states.hidden, states.cell)[:state_count]]
         state = [_rows(states.before_MW[:, first : first + units], states.previous_B) for first in firsts]
         for t in range(lengths_B.max(initial=0)):
-            going = np.flatnonzero(lengths_B > t)
-            rows = starts_B1[1:][going] - 1 - t if d else starts_B1[:-1][going] + t
+            running = np.flatnonzero(lengths_B > t)
+            rows = starts_B1[1:][running] - 1 - t if d else starts_B1[:-1][running] + t
             x_BE = inputs_NE[rows, d * gates * units : (d + 1) * gates * units]
-            new = _STEPS[cell](x_BE, product, *(part[going] for part in state))
-            for part, value in zip(state, new, strict=True):
-                part[going] = value
-            hidden_NH[rows, d * units : (d + 1) * units] = new[0]
+            new_state = _STEPS[cell](x_BE, product, *(part[running] for part in state))
+            for part, value in zip(state, new_state, strict=True):
+                part[running] = value
+            hidden_NH[rows, d * units : (d + 1) * units] = new_state[0]
         for part, first in zip(state, firsts, strict=True):
             states.after_MW[states.rows_B, first : first + units] = part
     return hidden_NH
 
 
 def _rows(table_MW: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
-    """A copy of the rows of those numbers; -1: zeros."""
+    """A copy of the rows with the numbers ``rows_N``; -1: zeros."""
     rows_NW = table_MW[rows_N]
     rows_NW[rows_N < 0] = 0
     return rows_NW

@@ -21,7 +21,7 @@ def use_threads(count: int) -> AbstractContextManager[None]:
 
 
 def current_threads() -> int:
-    """The number of threads that the operations use themselves."""
+    """1: only NumPy's matrix products use more threads."""
     return 1
 
 
@@ -108,8 +108,8 @@ def rotate(
     first_NHP[...] = turned_NHP
 
 
-# (T rows, the first S of which are skipped) -> float64 weights of the T - S rows behind them
-_WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
+# By pooling mode: a function of T, the rows of a sentence, and S, those that are skipped, to weights of T - S rows.
+_POOLING_WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
     "cls": lambda T, S: np.arange(S, T) == S,
     "mean": lambda T, S: np.full(T - S, 1 / (T - S)),
     "mean_sqrt_len": lambda T, S: np.full(T - S, 1 / np.sqrt(T - S)),
@@ -126,5 +126,5 @@ def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip:
         if len(rows_TD) > skip and modes[m] == "max":
             pooled_BMD[b, m] = rows_TD[skip:].max(axis=0)
         elif len(rows_TD) > skip:
-            pooled_BMD[b, m] = _WEIGHTS[modes[m]](len(rows_TD), skip).astype(rows_ND.dtype) @ rows_TD[skip:]
+            pooled_BMD[b, m] = _POOLING_WEIGHTS[modes[m]](len(rows_TD), skip).astype(rows_ND.dtype) @ rows_TD[skip:]
     return pooled_BMD.reshape(len(pooled_BMD), len(modes) * rows_ND.shape[1])

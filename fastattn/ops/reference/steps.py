@@ -34,7 +34,7 @@ def write_rows(
 
 
 def _int8_heads(values_NE: np.ndarray, head_width: int) -> np.ndarray:
-    """int8 [N, heads * (head width + 4)]: the multiples of each head's scale, and its bytes."""
+    """int8 [N, heads * (head width + 4)]: a head's values as multiples of its scale, then the scale's bytes."""
     heads_MK = values_NE.astype(np.float32).reshape(-1, head_width)
     quantized = quantize(heads_MK, "a head")
     scales_M4 = quantized.multipliers_F[:, None].view(np.int8)
@@ -52,8 +52,8 @@ def ssru(
     y_ND = np.empty_like(residual_ND)
     for n, (previous, row) in enumerate(zip(previous_N, rows_N)):
         forget_D = sigmoid(inputs_NE[n, D:])
-        before_D = states_MW[previous, :D] if previous >= 0 else np.zeros_like(forget_D)
-        states_MW[row, :D] = forget_D * before_D + (1 - forget_D) * inputs_NE[n, :D]
+        previous_D = states_MW[previous, :D] if previous >= 0 else np.zeros_like(forget_D)
+        states_MW[row, :D] = forget_D * previous_D + (1 - forget_D) * inputs_NE[n, :D]
         y_ND[n] = np.maximum(states_MW[row, :D], 0) + residual_ND[n]
     return y_ND
 
@@ -70,19 +70,20 @@ def running_average(
 
 
 def recorder() -> None:
-    """Nothing is recorded."""
+    """None: no call is recorded."""
 
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
     live, used = rows.counts[LIVE], rows.counts[USED]
-    going = np.flatnonzero(rows.is_over_R[:live] == 0)
-    fresh, slots, positions = rows.fresh_F[used : used + len(going)], rows.slots_R[going], rows.positions_R[going] + 1
+    running = np.flatnonzero(rows.is_over_R[:live] == 0)
+    fresh = rows.fresh_F[used : used + len(running)]
+    slots, positions = rows.slots_R[running], rows.positions_R[running] + 1
     history_RS[slots, positions] = written_RS[slots, positions] = fresh
-    tokens_M[fresh] = rows.tokens_R[going] = rows.chosen_R[going]
-    rows.positions_R[going], rows.lengths_R[going], rows.rows_R[going] = positions, positions + 1, fresh
-    rows.previous_R[going] = np.where(positions > 0, history_RS[slots, positions - 1], -1)
-    rows.steps_R[going] += 1
-    rows.counts[USED] += len(going)
+    tokens_M[fresh] = rows.tokens_R[running] = rows.chosen_R[running]
+    rows.positions_R[running], rows.lengths_R[running], rows.rows_R[running] = positions, positions + 1, fresh
+    rows.previous_R[running] = np.where(positions > 0, history_RS[slots, positions - 1], -1)
+    rows.steps_R[running] += 1
+    rows.counts[USED] += len(running)
     for array in rows.inputs:
         array[live:] = array[0]
 
@@ -95,14 +96,14 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    assert not isinstance(outputs, SubsetRows), "which are addresses"
+    assert not isinstance(outputs, SubsetRows), "SubsetRows hold addresses"
     values_R1, ids_R1 = project_top_k(hidden_RD, outputs, 1, edits, normalized)
-    going = np.flatnonzero(rows.is_over_R[: rows.counts[LIVE]] == 0)
-    values, ids = values_R1[going, 0], np.maximum(ids_R1[going, 0], 0)
-    rows.scores_R[going] += values
-    rows.chosen_R[going] = ids
-    over = np.isin(ids, ends_E) | (rows.steps_R[going] + 1 >= rows.limits_R[going])
-    rows.is_over_R[going] = over
-    rows.counts[OVER] += np.count_nonzero(over)
+    running = np.flatnonzero(rows.is_over_R[: rows.counts[LIVE]] == 0)
+    values, ids = values_R1[running, 0], np.maximum(ids_R1[running, 0], 0)
+    rows.scores_R[running] += values
+    rows.chosen_R[running] = ids
+    is_over = np.isin(ids, ends_E) | (rows.steps_R[running] + 1 >= rows.limits_R[running])
+    rows.is_over_R[running] = is_over
+    rows.counts[OVER] += np.count_nonzero(is_over)
     rows.counts[FAULT] |= (np.isnan(values) if normalized else ~np.isfinite(values)).any()
     rows.counts[STOP] |= rows.counts[FAULT] or rows.counts[OVER] >= rows.counts[ENOUGH]
