@@ -64,7 +64,7 @@ class GenerationResolver:
     def __init__(self, text: GeneratorText, tokenizer: GeneratorTokenizer):
         self._tokenizer = tokenizer
         names, more_names = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
-        known = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
+        known = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.ids_of_tokens
         self._decoding = DecodingResolver(*known, names, more_names, GENERATION, _RENAMED)
         self.default = self._decoding.default
         self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
@@ -83,7 +83,7 @@ class GenerationResolver:
         if not search.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
-        if draft is not None and not decoding.greedy:
+        if draft is not None and not decoding.is_greedy:
             raise InputError("speculate needs beam_size=1")
         if not details and decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.search import Hypothesis, Job, allowances, late_search, search_plan
+from fastattn.decoding.search import Hypothesis, Job, allowances, search_plan, timeout_error
 from fastattn.decoding.worker import DecodingService, in_windows, read_each
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, without_errors
 from fastattn.generation.calls import (
@@ -240,7 +240,7 @@ class Generator(ModelBase):
     def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
         prompt, options = self._conversations.rendered(prompt, options)
         call = self._resolver.call(options, details=True)
-        if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
+        if not call.decoding.is_greedy or call.decoding.num_hypotheses > 1:
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
         if call.decoding.callback is not None:
             raise InputError("stream takes no callback: it yields what comes")
@@ -306,7 +306,7 @@ class Generator(ModelBase):
         results: list[Any] = list(prompts)
         for b, (job, hypotheses) in searched.items():
             if not hypotheses:
-                results[b] = late_search(options)
+                results[b] = timeout_error(options)
             elif call.details:
                 best, *alternatives = [self._generation(job, hypothesis, answers[b]) for hypothesis in hypotheses]
                 results[b] = replace(best, alternatives=tuple(alternatives))

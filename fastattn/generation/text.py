@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.options import Step
-from fastattn.decoding.search import Hypothesis, Job, Stop, late_search
+from fastattn.decoding.search import Hypothesis, Job, StopRule, timeout_error
 from fastattn.errors import InputError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -46,7 +46,7 @@ class GeneratorTokenizer:
         head, whole = self.decode(before), self.decode([*before, *ids])
         return whole[len(head) :] if whole.startswith(head) else self.decode(ids)
 
-    def known_ids(self, tokens: Sequence[str]) -> list[int]:
+    def ids_of_tokens(self, tokens: Sequence[str]) -> list[int]:
         """The ids of tokens; InputError for one that the vocabulary lacks."""
         ids = [self._tokenizer.index(token) for token in tokens]
         if None in ids:
@@ -67,11 +67,11 @@ class AnswerText:
         self.before: list[int] = next((before for before in last if HALF not in tokenizer.decode(before)), [])
         # Each token adds a byte at least; special tokens add nothing.
         tokens = max((len(string.encode()) for string in strings), default=0) + 2 * CONTEXT
-        self.stop = Stop(tokens, self._is_over) if strings else None
+        self.stop = StopRule(tokens, self._is_over) if strings else None
 
     def _is_over(self, ids: Sequence[int]) -> bool:
         assert self.stop is not None
-        if len(ids) < self.stop.tokens:  # all of the answer
+        if len(ids) < self.stop.window:  # all of the answer
             return self.cut(self.tokenizer.continuation(self.before, ids)) is not None
         texts = (self.tokenizer.decode(ids[first:]) for first in range(CONTEXT))
         text = next((text for text in texts if not text.startswith(HALF)), "")  # from a whole character on
@@ -155,7 +155,7 @@ class RunningAnswer:
         """The last piece; raises what ended the request, or SearchTimeout."""
         hypotheses = self.request.result()[0]
         if not hypotheses:
-            raise late_search(self.job.options)
+            raise timeout_error(self.job.options)
         (self.hypothesis,) = hypotheses
         return self._stream.end()
 

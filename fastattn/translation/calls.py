@@ -190,7 +190,7 @@ def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
 
 
 def check_stream(options: DecodingOptions) -> None:
-    if not options.greedy or options.return_alternatives:
+    if not options.is_greedy or options.return_alternatives:
         raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
     if options.callback is not None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")

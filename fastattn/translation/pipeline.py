@@ -14,10 +14,10 @@ from fastattn.decoding.search import (
     Hypothesis,
     Job,
     allowances,
-    late_search,
-    normalized,
+    normalized_score,
     score_plan,
     search_plan,
+    timeout_error,
 )
 from fastattn.decoding.worker import DecodingService, in_windows
 from fastattn.errors import FastattnError, InputError, check_text
@@ -210,7 +210,7 @@ class Pipeline:
             elif decoded[b]:
                 results.append(self._translation_of(source, decoded[b], options, forced))
             else:
-                results.append(late_search(options))
+                results.append(timeout_error(options))
         return results
 
     def stream(
@@ -262,8 +262,8 @@ class Pipeline:
             start[:1],
             start[1:],
             options,
-            forced=forced,
-            allowed=allowed,
+            imposed_tokens=forced,
+            find_allowed_ids=allowed,
             penalizes_start=options.rules is not None,
             allowance=allowance,
         )
@@ -296,7 +296,7 @@ class Pipeline:
             lengths = [sum(part.lengths[rank] for part in parts) for rank in ranks]
             totals = [sum(part.log_probabilities[rank] for part in parts) for rank in ranks]
             penalties = options.length_penalty, options.word_penalty
-            scores = [normalized(total, length, *penalties) for total, length in zip(totals, lengths)]
+            scores = [normalized_score(total, length, *penalties) for total, length in zip(totals, lengths)]
         return Translation(hypotheses[0], hypotheses, scores, parts)
 
     def _translation_of(

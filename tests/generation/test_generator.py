@@ -516,7 +516,7 @@ def test_a_long_prompt_never_stops_others(monkeypatch):
 
 
 def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
-    monkeypatch.setattr(worker, "TOKENS", 300)
+    monkeypatch.setattr(worker, "CACHE_ROWS", 300)
     generator = make(end_ids=())
     long = generator.submit([5] * 1000, max_new_tokens=1_000_000, caller="one")
     short = generator.submit("the", max_new_tokens=3, details=True, caller="other").result(timeout=120)

@@ -109,7 +109,7 @@ def test_languages_and_prefixes_of_texts():
             jobs = jobs_of(call, translator, source_lang=source, target_lang=target, target_prefix="a b")
             assert [job.source[0] for job in jobs] == [ids[source]] * len(jobs), name
             assert all(job.prefix == [ids[target], words.index("a"), words.index("b")] for job in jobs), name
-            assert {job.forced for job in jobs} == {1}
+            assert {job.imposed_tokens for job in jobs} == {1}
     each = {"source_lang": ["en", "zh"], "target_lang": ["fr", None], "target_prefix": [None, "b"]}
     translator._resolver.direction = Direction(None, "fr", "en")
     for call in (translator.translate, lambda *texts, **options: translator.submit(*texts, **options).result()):
