@@ -26,7 +26,7 @@ from fastattn.errors import (
 )
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.processes.choice import Sharing
-from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.request import Plan, await_result
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
@@ -267,7 +267,7 @@ class Translator(ModelBase):
         self, texts: str | Texts, *, details: bool = False, caller: Hashable = None, **options: "Unpack[TextOptions]"
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        return await awaited(partial(self.submit, texts, details=details, **options), caller)
+        return await await_result(partial(self.submit, texts, details=details, **options), caller)
 
     def _planned(
         self, texts: Any, details: bool, options: TextOptions, submitted: bool = False
