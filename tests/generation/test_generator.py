@@ -103,7 +103,7 @@ def test_pieces_of_a_stream_sum_up_to_the_text(generator, ids, data):
     answer = AnswerText(tokenizer, prompt, strings)
     used = list(ids)
     for n in range(1, len(ids) + 1):
-        if answer.stop and answer.stop.is_end(ids[max(0, n - answer.stop.tokens) : n]):
+        if answer.stop and answer.stop.is_end(ids[max(0, n - answer.stop.window) : n]):
             used = ids[:n]
             break
     stream = TextStream(answer)
@@ -388,7 +388,7 @@ def test_a_stop_string_is_found_behind_a_run_of_bytes(tokenizer):
             answer = AnswerText(tokenizer, np.array([0], np.int32), ["好吗"])
             ids = [THE] * (before % 4) + bytes_of(run * before + "好吗")
             for n in range(1, len(ids) + 1):
-                assert answer.stop.is_end(ids[max(0, n - answer.stop.tokens) : n]) == (n == len(ids))
+                assert answer.stop.is_end(ids[max(0, n - answer.stop.window) : n]) == (n == len(ids))
 
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}{{ shown }}a:"
