@@ -39,12 +39,12 @@ class PromptReader:
         """Read a chunk: (searches whose prompts are whole now, hidden_BD of their last inputs); ends scoring jobs."""
         start, started = perf_counter(), begin_prompts(cache, self.prompts)
         count = min(MOST_CHUNK, max(LEAST_CHUNK, len(started), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
-        count = min(count, sum(prompt.unread for prompt in started))
+        count = min(count, sum(prompt.unread_inputs for prompt in started))
         hidden_BD = read_chunk(self.model, cache, started, count)
         if count >= LEAST_CHUNK:
             self._seconds_a_row = (perf_counter() - start) / count
-        ready = [prompt for prompt in started if not prompt.unread]
-        self.prompts[:] = [prompt for prompt in self.prompts if prompt.unread]
+        ready = [prompt for prompt in started if not prompt.unread_inputs]
+        self.prompts[:] = [prompt for prompt in self.prompts if prompt.unread_inputs]
         for prompt in ready:
             if prompt.job.only_scores:
                 cache.release(prompt.memory_slot, prompt.slots_R)
@@ -85,7 +85,7 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sen
 
 def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], count: int) -> np.ndarray:
     """Read ``count`` more tokens: hidden_BD of the last inputs of the prompts that are whole now, in order."""
-    counts_B = np.array(fair_shares([prompt.unread for prompt in prompts], count), np.int64)
+    counts_B = np.array(fair_shares([prompt.unread_inputs for prompt in prompts], count), np.int64)
     in_chunk = [prompt for prompt, tokens in zip(prompts, counts_B) if tokens]
     counts_B = counts_B[counts_B > 0]
     firsts_B = np.array([prompt.cached for prompt in in_chunk], np.int64)
@@ -103,7 +103,7 @@ def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence]
         ends = np.cumsum(counts_B[scoring])[:-1]
         for b, log_probs_T in zip(scoring, np.split(log_probs_n, ends)):
             in_chunk[b].log_probs.append(log_probs_T)
-    ready = [b for b, prompt in enumerate(in_chunk) if not prompt.unread]
+    ready = [b for b, prompt in enumerate(in_chunk) if not prompt.unread_inputs]
     return model.ops.take_rows(hidden_ND, starts_B1[1:][ready] - 1)
 
 

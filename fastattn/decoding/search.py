@@ -302,7 +302,7 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
             branches.append([job])
     hypotheses = iter((yield [branch for group in branches for branch in group]))
     results = [[next(hypotheses) for _ in group] for group in branches]
-    return [_gathered(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
+    return [_gather_branches(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
 
 
 def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
@@ -345,7 +345,7 @@ def _with_numbers(jobs: Sequence[Job]) -> list[Job]:
     ]
 
 
-def _gathered(
+def _gather_branches(
     job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
 ) -> list[Hypothesis]:
     """A sentence's hypotheses from those of its branches; [] if the search gave up a branch."""
@@ -649,7 +649,7 @@ class Candidates:
             normalized = needs_log_probs or edits.suppressed_RJ is not None
             log_probs_Rk, ids_Rk = output.top_k(hidden_RD, most, Edits() if lists else edits, subsets_R, normalized)
             if lists:
-                log_probs_Rk, ids_Rk = edit_candidates(log_probs_Rk, ids_Rk, edits, count)
+                log_probs_Rk, ids_Rk = edit_top_k(log_probs_Rk, ids_Rk, edits, count)
         if rows.bias_R is not None and (rows.bias_R >= 0).any():
             rows_W = np.flatnonzero(rows.bias_R >= 0)
             bias_W = rows.bias_R[rows_W].astype(np.int32)
@@ -713,9 +713,7 @@ def _best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.
     return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
 
-def edit_candidates(
-    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def edit_top_k(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where suppressed.
 
     No best one is missing, as k is at least the sum of ``count`` and the edits' widths, and the penalty at least 1.
@@ -736,7 +734,7 @@ def edit_candidates(
 def edit_vocabulary(
     log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As ``edit_candidates``, of all tokens, for any penalty; ``renormalized``: the probabilities sum to 1 again."""
+    """As ``edit_top_k``, of all tokens, for any penalty; ``renormalized``: the probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
     if edits.penalized_RJ is not None:
         entries = np.nonzero(edits.penalized_RJ >= 0)

@@ -99,7 +99,7 @@ class Sentence:
         self.proposal_length, self.proposed, self.accepted = FIRST_PROPOSAL, 0, 0
 
     @property
-    def unread(self) -> int:
+    def unread_inputs(self) -> int:
         """How many inputs the cache lacks."""
         return len(self.inputs_T) - max(self.cached, 0)
 
@@ -157,14 +157,13 @@ COLUMNS = 512  # a recording has room for a multiple of so many columns of subse
 
 
 class RecordedSteps:
-    """The steps of a batch of greedy search; ``needs_log_probs``: whether they give log-probabilities."""
+    """The steps of a batch of greedy search."""
 
-    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, needs_log_probs: bool, recorder: Any):
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, recorder: Any):
         self.model, self.cache, self.choice, self.recorder = model, cache, choice, recorder
-        self._needs_log_probs, self._rows = needs_log_probs, StepRows(0, 0)
+        self._rows, self._columns = StepRows(0, 0), 0
         self._programs: dict[tuple[int, int, bool], Any] = {}
         self._tables: tuple[np.ndarray, ...] = ()
-        self._columns = 0
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
         self._ends_E = np.array(choice.end_ids, np.int32)
 
@@ -265,7 +264,7 @@ class RecordedSteps:
         edits = self.choice.edits(CandidateRows(np.full(len(rows), steps)))
         edits = model.output.capped(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
-        normalized = self._needs_log_probs or edits.suppressed_RJ is not None
+        normalized = self.choice.options.needs_log_probs or edits.suppressed_RJ is not None
         rows.tokens_R[:] = 0
         room, limit = self.cache.histories_RS.shape[1], model.sizes.max_positions
         rows.positions_R[:] = min(room, limit or room) - 1
@@ -298,8 +297,7 @@ class DecodingBatch:
         self.choice = Candidates(model, job.options, end_id, unk_id)
         self.has_subsets = job.find_allowed_ids is not None or self.choice.shortlist is not None
         self.speculate, self.batch_key = job.speculate, job.batch_key
-        self.end_ids = self.choice.end_ids
-        self.beam = self.options.beam_size
+        self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
         self.candidates = 1 if self.options.is_greedy else 2 * self.beam
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
@@ -337,8 +335,7 @@ class DecodingBatch:
         looks_back = self.choice.needs_past or options.is_biased or self.wants_attention
         is_recordable = options.is_greedy and not options.is_sampled and not looks_back and model.sizes.records
         recorder = model.ops.recorder() if is_recordable else None
-        needed = options.needs_log_probs
-        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, needed, recorder)
+        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, recorder)
 
     def run(self) -> bool:
         """Make recorded steps of this batch alone, until a sentence ends; False, and no step, if that is impossible."""

@@ -87,10 +87,7 @@ def is_over(job: Job) -> bool:
 def begin(
     model: Decoder, cache: KeyValueCache, sentences: Sequence[Sentence], batches: Sequence[DecodingBatch]
 ) -> None:
-    """Start each sentence in its batch: one pass over heads, of which equal ones are read once, one over tails.
-
-    A head is the job's shared tokens, or all inputs if none are shared; a tail is the inputs behind a head.
-    """
+    """Start each sentence in its batch: one pass over distinct heads (shared tokens, or all inputs), one over tails."""
     heads = [sentence.inputs_T[: sentence.job.shared_tokens or None] for sentence in sentences]
     keys = [_head_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
     memory_slots = [
@@ -110,10 +107,9 @@ def begin(
     for sentence, batch, key, memory_slot in zip(sentences, batches, keys, memory_slots):
         batch.admit(sentence, slot_of[key] if memory_slot is None else memory_slot)
     attention = any(sentence.job.options.needs_attention for sentence in sentences)
-    hidden_states = []
+    states = []
     if led:
-        leading = [sentences[b] for b in led]
-        hidden_states.append(_prefill(model, cache, leading, [heads[b] for b in led], attention, memory))
+        states.append(_prefill(model, cache, [sentences[b] for b in led], [heads[b] for b in led], attention, memory))
     count = Counter(keys)
     for b, (sentence, key) in enumerate(zip(sentences, keys)):
         slot = int(sentence.slots_R[0])
@@ -124,12 +120,12 @@ def begin(
     longer = [b for b, sentence in enumerate(sentences) if len(heads[b]) < len(sentence.inputs_T)]
     if longer:
         tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]
-        hidden_states.append(_prefill(model, cache, [sentences[b] for b in longer], tails, attention, None))
+        states.append(_prefill(model, cache, [sentences[b] for b in longer], tails, attention, None))
     # The row behind each head and tail in the hidden states of both passes.
     ends = accumulate([*(len(heads[b]) for b in led), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
     head_ends, tail_ends = dict(zip(leaders, ends)), dict(zip(longer, ends))
     rows_B = np.array([tail_ends[b] if b in tail_ends else head_ends[key] for b, key in enumerate(keys)], np.int64) - 1
-    begin_in_batches(model, batches, sentences, model.ops.concatenate_rows(hidden_states), rows_B)
+    begin_in_batches(model, batches, sentences, model.ops.concatenate_rows(states), rows_B)
 
 
 def begin_in_batches(

@@ -31,7 +31,7 @@ _NOTE = re.compile(
 _BLANK_LINE = r"\n[^\S\n]*\n"
 _QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
 LEAST_LETTERS, LEAST_WORDS = 8, 5  # shorter texts get no remarks on their script, or on an echo
-ECHO_SIMILARITY, COMPARED_CHARACTERS = 0.9, 500  # above this similarity an answer is an echo
+ECHO_SIMILARITY, ECHO_LENGTH = 0.9, 500  # an echo has more than this similarity in so many first characters
 
 
 def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
@@ -66,8 +66,7 @@ def _is_echo(source: str, answer: str) -> bool:
         return True
     if min(len(source), len(answer)) < ECHO_SIMILARITY * max(len(source), len(answer)) or len(source) < LEAST_LETTERS:
         return False
-    source, answer = source[:COMPARED_CHARACTERS], answer[:COMPARED_CHARACTERS]
-    return difflib.SequenceMatcher(None, source, answer, False).ratio() > ECHO_SIMILARITY
+    return difflib.SequenceMatcher(None, source[:ECHO_LENGTH], answer[:ECHO_LENGTH], False).ratio() > ECHO_SIMILARITY
 
 
 def _is_quoted(text: str) -> bool:

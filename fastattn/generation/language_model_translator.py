@@ -164,8 +164,7 @@ class LanguageModelTranslator:
         if search.get("callback") is not None:
             raise InputError("a translation by a language model takes no callback")
         prompt = TranslationPrompt(self.prompt, *self._languages, terms, context)
-        generator = self.generator
-        limit = LONGEST_PART
+        generator, limit = self.generator, LONGEST_PART
         if generator.max_length:
             limit = min(limit, (generator.max_length - len(self._ids(prompt, "x"))) // 3)
             if limit < 1:
@@ -178,9 +177,7 @@ class LanguageModelTranslator:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         return _Call(generation, prompt, limit, details)
 
-    def _scheduler_and_plan(
-        self, texts: Any, details: bool, options: Mapping[str, Any]
-    ) -> tuple[Any, Callable[[], Plan]]:
+    def _scheduler_and_plan(self, texts: Any, details: bool, options: dict[str, Any]) -> tuple[Any, Callable[[], Plan]]:
         call = self._call(options, details)
         text_list = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         documents = [self._read(text, call) for text in text_list]
@@ -233,7 +230,6 @@ class LanguageModelTranslator:
         return results
 
     def _join(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
-        """The translation of a document, from the answers to its parts."""
         answers_by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
         hypotheses = [
             document.gaps[0] + "".join(answer.text.strip() + gap for answer, gap in zip(answers_P, document.gaps[1:]))

@@ -91,14 +91,11 @@ class AnswerText:
 
 
 class TextStream:
-    """An answer's text in pieces that join to the whole: no incomplete characters, no parts of a stop string.
-
-    New text is the text of the ids from ``_first`` on, without the text of those before ``_new``.
-    """
+    """An answer's text in pieces that join to the whole: no incomplete characters, no parts of a stop string."""
 
     def __init__(self, answer: AnswerText):
         self._answer, self._ids = answer, list(answer.context)
-        self._first, self._new = 0, len(self._ids)
+        self._first, self._new = 0, len(self._ids)  # positions: new ids are decoded behind the ids from the first on
         self._pending, self._is_over = "", False
 
     def add(self, token: int) -> str:

@@ -242,10 +242,9 @@ class Queue:
 def read_ahead(
     source: Iterator[tuple[int, Any]], most: int, count: int | None = None, least: int = 0
 ) -> tuple[list[Any], int, Exception | None]:
-    """(items of a source of (length, item), the sum of lengths, the StopIteration or error that ended the source).
+    """(items of a source of (length, item), the sum of lengths, the StopIteration or error of the source, or None).
 
     most   stop at this sum of lengths; ``count``: or at so many items; ``least``: shorter items count as so long
-    The third is None where the source has not ended.
     """
     items: list[Any] = []
     total = 0

@@ -5,9 +5,8 @@ that request is done and others are not, a new thread continues with the others,
 scheduler has no threads, which a fork would lose, and holds no memory.
 
 Plans continue, and requests get results, between two steps: an error of a plan ends its own request, and before a
-callback waits for another result, its thread hands its slot over. Submitted requests begin there too, so that
-``submit`` takes no time; a waiting caller begins its own. ``state.py`` has the states of requests and slots, and the
-order of locks.
+callback waits for another result, its thread hands its slot over. Submitted requests begin there too: ``submit`` takes
+no time; a waiting caller begins its own. ``state.py`` has the states of requests and slots, and the order of locks.
 
 After a failed step each of its requests runs alone, and ends if it fails again; if no request was in the step, the slot
 rests. An interrupt ends the request of the caller that it reaches; others in progress at that slot begin again.
@@ -62,8 +61,7 @@ class Scheduler:
     def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
         """The result of the plan; this thread computes if a slot is free.
 
-        A call in the middle of a step, from a callback, uses a separate scheduler, since this thread's slot waits for
-        the callback.
+        A call from a callback, in a step, uses a separate scheduler, since this thread's slot waits for the callback.
         """
         request = self._new_request(make_plan, caller)
         if any(slot.is_computing and slot.thread == threading.get_ident() for slot in self._state.slots):

@@ -239,11 +239,9 @@ class SchedulerState:
     def _free_slots(self) -> list[int]:
         """The indices of slots that can be taken; if all rest, the one whose rest ends first."""
         now, used_indices = monotonic(), {slot.index for slot in self.slots}
-        free_indices = [index for index in range(self._most_slots) if index not in used_indices]
-        ready_indices = [index for index in free_indices if index not in self.rests or self.rests[index].until <= now]
-        if ready_indices or used_indices:
-            return ready_indices
-        return sorted(free_indices, key=lambda index: self.rests[index].until)[:1]
+        indices = [index for index in range(self._most_slots) if index not in used_indices]
+        ready_indices = [index for index in indices if index not in self.rests or self.rests[index].until <= now]
+        return ready_indices or ([] if used_indices else sorted(indices, key=lambda index: self.rests[index].until)[:1])
 
     @property
     def is_free(self) -> bool:

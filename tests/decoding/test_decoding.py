@@ -329,7 +329,7 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     results = [searches.edit_vocabulary(log_probs_RV, edits, 5, renormalized)]
     if penalty > 1 and not renormalized:
         best_Rk = np.argsort(-log_probs_RV, axis=1)[:, : 5 + 3 + 2].astype(np.int32)
-        results.append(searches.edit_candidates(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
+        results.append(searches.edit_top_k(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
     for found_Rk, ids_Rk in results:
         np.testing.assert_array_equal(ids_Rk, np.argsort(-expected_RV, axis=1)[:, :5])
         np.testing.assert_allclose(found_Rk, -np.sort(-expected_RV, axis=1)[:, :5], atol=1e-5)

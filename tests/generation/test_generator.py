@@ -442,9 +442,9 @@ def test_beginnings_are_read_once(monkeypatch):
     real = prompts_module.read_chunk
 
     def spied(model, cache, prompts, most):
-        before = sum(prompt.unread for prompt in prompts)
+        before = sum(prompt.unread_inputs for prompt in prompts)
         hidden_BD = real(model, cache, prompts, most)
-        read.append(before - sum(prompt.unread for prompt in prompts))
+        read.append(before - sum(prompt.unread_inputs for prompt in prompts))
         return hidden_BD
 
     monkeypatch.setattr(prompts_module, "read_chunk", spied)
