@@ -194,7 +194,7 @@ class FastattnTranslator:
         self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
         own, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
         most = own.max_decoding_length or LONGEST
-        most = min(most, positions - 1 - self._tokenizer.plain.forced) if positions else most
+        most = min(most, positions - 1 - self._tokenizer.token_pair.forced_tokens) if positions else most
         self.lengths = min(own.min_decoding_length, most), most
 
     @property
