@@ -72,7 +72,7 @@ class MemoryTranslator(StreamedTranslator):
         for b, text in enumerate(texts):
             if (match := matches.get(b)) is not None:
                 core = text.strip()
-                answer = text.replace(core, match, 1) if core else text
+                answer: Any = text.replace(core, match, 1) if core else text
                 yield RememberedTranslation(answer, [answer], [0.0], [], True, tuple) if call.details else answer
                 continue
             answer = next(answers)
