@@ -1,4 +1,4 @@
-"""Decoding options, by CTranslate2's names: the caller's, else the checkpoint's, else the defaults."""
+"""Decoding options, named as in CTranslate2: a call's own come first, then the checkpoint's, then the defaults."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,13 +19,13 @@ from fastattn.system.option_names import NONE, UnknownOptionError, what_was_mean
 class Step:
     """A token of a target: what ``DecodingOptions.callback`` gets and ``Translator.generate_tokens`` yields.
 
-    sentence     the number of its source, from 0; for a Translator, the number of the text
+    sentence     the number of the token's source, from 0; for a Translator, the number of the text
     part         the number of the part, from 0, if a text was translated in several parts
-    hypothesis   the number of the sampled translation that it continues, from 0
-    position     in the target, from 0; the tokens of a target prefix come first
+    hypothesis   the number of the sampled translation that the token continues, from 0
+    position     the token's position in the target, from 0; the tokens of a target prefix come first
     token_id, token   the token; the end token is a Step too
-    log_probability   given the source and the tokens before it; 0 for a target prefix
-    is_last      whether it ends the translation
+    log_probability   given the source and the earlier tokens; 0 for a token of the target prefix
+    is_last      whether the token ends the translation
     """
 
     sentence: int
@@ -42,8 +42,8 @@ class Step:
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
-LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
-# Ranges of numbers, by the words of messages. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their
+LONGEST_MIN_LENGTH = 1_000_000  # tokens; no search ends before min_decoding_length, whatever the model chooses
+# Checks of ranges, by their words in messages. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their
 # log-probabilities vanish beside the penalties, and logits are 0 or infinite.
 _RANGES: dict[str, Callable[[Any], bool]] = {
     "greater than 0": lambda value: value > 0,
@@ -53,12 +53,12 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "from -10000 to 10000": lambda value: abs(value) <= 1e4,
     "from 1e-30 to 1e+30": lambda value: 1e-30 <= value <= 1e30,
 }
-# A checkpoint's own settings of these are dropped where a call has one of them.
+# The checkpoint's settings of both limits are dropped if a call sets either.
 _LENGTH_LIMITS = ("max_decoding_length", "max_length_factor")
 
 
 def _whole(default: int | None, least: int, most: int | None = None) -> Any:
-    """The field of a whole number from ``least`` to ``most`` (None: no bound); it may be None if the default is."""
+    """A field for a whole number from ``least`` to ``most`` (None: no bound); also for None, if None is the default."""
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -70,7 +70,7 @@ def _whole(default: int | None, least: int, most: int | None = None) -> Any:
 
 
 def _number(default: float | None, *ranges: str) -> Any:
-    """A field that is a finite number within ``ranges``, of _RANGES, or None by default."""
+    """A field for a finite number within ``ranges``, keys of _RANGES; also for None, if None is the default."""
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
@@ -120,13 +120,13 @@ class DecodingOptions:
     """Subtracted from a token's logit once for each time that it was produced; 0 is none. As in vLLM."""
     no_repeat_ngram_size: int = _whole(0, 0, LONGEST_TARGET)
     """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
-    min_decoding_length: int = _whole(1, 0, LONGEST_LEAST)
+    min_decoding_length: int = _whole(1, 0, LONGEST_MIN_LENGTH)
     """The end token is suppressed for this many tokens."""
     max_decoding_length: int | None = _whole(None, 1)
     """The most tokens of a target, its prefix included."""
     max_length_factor: float | None = _number(None, "greater than 0")
     """The most tokens of a target behind its prefix: this times the source tokens, special ones included, rounded up.
-    If both limits are None: the larger of 256 and twice the source."""
+    If both limits are None: the greatest of 256, twice the source tokens, and min_decoding_length."""
     max_input_length: int | None = _whole(None, 0)
     """A Translator cuts sources after this many tokens, added special ones included; an end token in the source is
     kept. Each line of a text is cut before it is split into sentences. None or 0: no cut."""
@@ -139,14 +139,14 @@ class DecodingOptions:
     begin_suppress_tokens: Sequence[int] = ()
     """The target's first token is none of these ids. A checkpoint's setting, no option of calls."""
     rules: SearchRules | None = None
-    """How transformers searches; None: as CTranslate2 does. A checkpoint's setting, no option of calls."""
+    """Rules of transformers' search; None: CTranslate2's rules. A checkpoint's setting, no option of calls."""
     prefix_bias_beta: float = _number(0.0, "at least 0", "less than 1")
     """0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with probabilities (1 -
     beta) p + beta [is the prefix's next token] as long as the beam has followed it (Dabre and Fujita 2019, section
     4.2)."""
     return_alternatives: bool = _flag(False)
-    """The num_hypotheses most probable tokens after the target prefix, each with its own best continuation, by that
-    token's probability; a score is the token's log-probability plus the continuation's score. Penalties and suppressed
+    """Return the num_hypotheses most probable tokens after the target prefix, each with its best continuation, the most
+    probable token first; a score is the token's log-probability plus the continuation's score. Penalties and suppressed
     sequences look back on the continuation alone."""
     min_alternative_expansion_prob: float = _number(0.0, "at least 0", "at most 1")
     """Alternatives less probable than this, 0 to 1, are left out."""
@@ -193,13 +193,13 @@ class DecodingOptions:
             value = getattr(self, name)
             if value is not None or default is not None:
                 check(name, value)
-        ends = self.end_token
+        end_ids = self.end_token
         if (
-            isinstance(ends, str)
-            or not isinstance(ends, Sequence)
-            or not all(isinstance(end, Integral) for end in ends)
+            isinstance(end_ids, str)
+            or not isinstance(end_ids, Sequence)
+            or not all(isinstance(end_id, Integral) for end_id in end_ids)
         ):
-            raise InputError(f"end_token should be ids here, got {ends!r}")
+            raise InputError(f"end_token should be ids here, got {end_ids!r}")
         if self.beam_size * self.patience > MOST_HYPOTHESES:
             raise InputError(
                 f"beam_size * patience should be at most {MOST_HYPOTHESES}, got {self.beam_size * self.patience:g}"
@@ -211,35 +211,33 @@ class DecodingOptions:
             )
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback should be a function, got {self.callback!r}")
-        is_branched = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
-        if self.num_hypotheses > self.wanted and not is_branched:
-            raise InputError(
-                f"num_hypotheses ({self.num_hypotheses}) is greater than beam_size * patience ({self.wanted})"
-            )
-        if self.return_alternatives and self.biased:
+        has_branches = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
+        if self.num_hypotheses > (most := self.hypotheses_to_find) and not has_branches:
+            raise InputError(f"num_hypotheses ({self.num_hypotheses}) is greater than beam_size * patience ({most})")
+        if self.return_alternatives and self.is_biased:
             raise InputError("return_alternatives does not go with prefix_bias_beta")
-        if self.sampling_topk != 1 and not self.greedy:
+        if self.sampling_topk != 1 and not self.is_greedy:
             raise InputError("sampling needs beam_size=1 and no prefix_bias_beta")
-        if self.callback is not None and (not self.greedy or self.return_alternatives):
+        if self.callback is not None and (not self.is_greedy or self.return_alternatives):
             raise InputError("callback needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
 
     @property
-    def biased(self) -> bool:
+    def is_biased(self) -> bool:
         """Whether target prefixes are favoured instead of imposed."""
         return self.prefix_bias_beta > 0
 
     @property
-    def greedy(self) -> bool:
+    def is_greedy(self) -> bool:
         """Whether a single hypothesis is followed to its end, by the best token or a sampled one."""
-        return self.beam_size == 1 and not self.biased
+        return self.beam_size == 1 and not self.is_biased
 
     @property
-    def scored(self) -> bool:
-        """Whether log-probabilities are needed: the call returns them, or they decide the search."""
-        return self.return_scores or not self.greedy or self.sampled or self.callback is not None
+    def needs_log_probs(self) -> bool:
+        """Whether log-probabilities are returned, passed to a callback, or needed by the search."""
+        return self.return_scores or not self.is_greedy or self.is_sampled or self.callback is not None
 
     @property
-    def sampled(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether tokens are sampled."""
         return self.sampling_topk != 1 and self.sampling_temperature > 0
 
@@ -254,8 +252,8 @@ class DecodingOptions:
         return self.return_attention or self.replace_unknowns or self.coverage_penalty != 0
 
     @property
-    def wanted(self) -> int:
-        """A search ends with so many hypotheses: round(beam_size * patience), half away from zero, in float32."""
+    def hypotheses_to_find(self) -> int:
+        """How many finished hypotheses end a search: beam_size * patience in float32, rounded half away from zero."""
         return math.floor(float(np.float32(self.beam_size) * np.float32(self.patience)) + 0.5)
 
     def limit(self, source_length: int, max_positions: int, prefix_length: int = 0) -> int:
@@ -265,16 +263,16 @@ class DecodingOptions:
         """
         limit = self.max_decoding_length
         if self.max_length_factor is not None and source_length:
-            factored = prefix_length + math.ceil(min(self.max_length_factor * source_length, LONGEST_TARGET))
-            factored = max(factored, self.min_decoding_length)
-            limit = factored if limit is None else min(limit, factored)
+            by_factor = prefix_length + math.ceil(min(self.max_length_factor * source_length, LONGEST_TARGET))
+            by_factor = max(by_factor, self.min_decoding_length)
+            limit = by_factor if limit is None else min(limit, by_factor)
         if limit is None:
             limit = max(256, 2 * source_length, self.min_decoding_length)
         return min(limit, max_positions or LONGEST_TARGET)
 
 
 class _Documentation:
-    """The class's docstring and those of its fields, which Python drops: read from the source when ``help`` asks."""
+    """The docstring of DecodingOptions, with those of its fields, which are read from the source when ``help`` asks."""
 
     summary = DecodingOptions.__doc__
 
@@ -284,12 +282,12 @@ class _Documentation:
         import textwrap
 
         paragraphs = [inspect.cleandoc(self.summary or "")]
-        with suppress(OSError):  # there is no source
+        with suppress(OSError):  # there is no source file
             (tree,) = ast.parse(inspect.getsource(DecodingOptions)).body
             for option, text in pairwise(tree.body):  # type: ignore[attr-defined]
                 if isinstance(option, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    about = " ".join(ast.literal_eval(text.value).split())
-                    paragraphs.append(f"{ast.unparse(option.target)}: {about}")
+                    docstring = " ".join(ast.literal_eval(text.value).split())
+                    paragraphs.append(f"{ast.unparse(option.target)}: {docstring}")
         return (
             paragraphs[0] + "\n\n" + "\n".join(textwrap.fill(p, 112, subsequent_indent="    ") for p in paragraphs[1:])
         )
@@ -313,35 +311,35 @@ def _is_finite(value: Real) -> bool:
 def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> DecodingOptions:
     """The options of a call: its own ``options``, else the checkpoint's ``settings``, else the defaults.
 
-    Without a beam_size of the call, the beam is 1 where tokens are sampled, and never less than the call's
-    num_hypotheses. Settings of the checkpoint that contradict an option of the call are dropped: its sampling where the
-    call has a beam or a bias, its length limits where the call has another. The checkpoint's least length gives way to
-    the call's greatest, and its greatest to the call's least.
+    If the call sets no beam_size, the beam is 1 where tokens are sampled, elsewhere no less than the call's
+    num_hypotheses. A checkpoint's setting that contradicts the call is dropped: its sampling if the call sets a beam or
+    a bias, its length limits if the call sets either. The checkpoint's min_decoding_length is lowered to the call's
+    max_decoding_length, and its max_decoding_length raised to the call's min_decoding_length.
     """
     options, dropped = dict(options), list[str]()
     if options.get("beam_size", 1) != 1 or options.get("prefix_bias_beta", 0) != 0:
         dropped += SAMPLING
     if any(options.get(name) is not None for name in _LENGTH_LIMITS):
         dropped += _LENGTH_LIMITS
-    own = {name: value for name, value in settings.items() if name not in dropped}
+    defaults = {name: value for name, value in settings.items() if name not in dropped}
     if "beam_size" not in options:
         count = options.get("num_hypotheses")
-        if (own | options).get("sampling_topk", 1) != 1:
-            own["beam_size"] = 1
+        if (defaults | options).get("sampling_topk", 1) != 1:
+            defaults["beam_size"] = 1
         elif not options.get("return_alternatives") and "patience" not in options and isinstance(count, Integral):
-            if count <= WIDEST_BEAM:  # DecodingOptions refuses a wider one
-                own["beam_size"] = max(own.get("beam_size", DecodingOptions.beam_size), int(count))
-    for name, opposite, nearer in (
+            if count <= WIDEST_BEAM:  # DecodingOptions refuses more
+                defaults["beam_size"] = max(defaults.get("beam_size", DecodingOptions.beam_size), int(count))
+    for name, opposite, max_or_min in (
         ("max_decoding_length", "min_decoding_length", max),
         ("min_decoding_length", "max_decoding_length", min),
     ):
-        if isinstance(own.get(name), int) and isinstance(options.get(opposite), Integral):
-            own[name] = nearer(own[name], int(options[opposite]))
-    return DecodingOptions(**own | options)
+        if isinstance(defaults.get(name), int) and isinstance(options.get(opposite), Integral):
+            defaults[name] = max_or_min(defaults[name], int(options[opposite]))
+    return DecodingOptions(**defaults | options)
 
 
 def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]:
-    """The checkpoint's own decoding settings by option; warns of settings that no search here follows."""
+    """The checkpoint's decoding settings, by option; warns of settings that no search here follows."""
     settings = text.decoding.options()
     if isinstance(text, GeneratorText):
         settings = {"beam_size": 1, "min_decoding_length": 0, **settings, "end_token": text.end_ids}
@@ -360,7 +358,7 @@ def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]
 
 
 class DecoderOptions(TypedDict, total=False):
-    """Fields of ``DecodingOptions`` that calls of all kinds have by these names, as a caller gives them."""
+    """The options of every kind of call that have the names of ``DecodingOptions``, as a caller gives them."""
 
     beam_size: int
     patience: float
@@ -384,51 +382,51 @@ class DecoderOptions(TypedDict, total=False):
 class DecodingResolver:
     """Resolves the DecodingOptions of calls, for one tokenizer and its checkpoint.
 
-    settings    the checkpoint's own
-    vocabulary  the number of ids
-    known_ids   the ids of tokens; raises for an unknown token
-    names       the options of calls; ``suggestions``: more names that a message may suggest
-    foreign     another library's name of an option -> what to write here
-    renamed     a call's name of an option -> the field of DecodingOptions, where they differ
-    default     the options of a call without any
+    settings       the checkpoint's
+    vocabulary     the number of ids
+    ids_of_tokens  returns the ids of tokens; raises for an unknown token
+    names          the options of calls; ``suggestions``: more names that a message may suggest
+    foreign_names  another library's name of an option -> what to write here
+    field_names    a call's name of an option -> the field of DecodingOptions, where they differ
+    default        the options of a call that sets none
     """
 
     def __init__(
         self,
         settings: Mapping[str, Any],
         vocabulary: int,
-        known_ids: Callable[[Sequence[str]], list[int]],
+        ids_of_tokens: Callable[[Sequence[str]], list[int]],
         names: Iterable[str],
         suggestions: Iterable[str],
-        foreign: Mapping[str, str],
-        renamed: Mapping[str, str] = NONE,
+        foreign_names: Mapping[str, str],
+        field_names: Mapping[str, str] = NONE,
     ):
-        self.settings, self._vocabulary, self._known_ids = settings, vocabulary, known_ids
+        self.settings, self._vocabulary, self._ids_of_tokens = settings, vocabulary, ids_of_tokens
         self._names, self._suggestions = tuple(names), tuple(suggestions)
-        self._foreign, self._renamed = foreign, renamed
+        self._foreign_names, self._field_names = foreign_names, field_names
         self.default = resolve_options(settings, {})
 
     def resolve(self, options: Mapping[str, Any], ids_of: Callable[[Any], Sequence[int]]) -> DecodingOptions:
-        """The options of a call; ``ids_of`` makes ids of each of its suppress_sequences."""
-        unknown = [name for name in options if name not in self._names]
-        if unknown:
-            suggestions = (name for name in self._suggestions if name != unknown[0])
-            hint = what_was_meant(unknown[0], (*self._names, *suggestions), self._foreign)
-            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (hint or f"; known: {', '.join(self._names)}"))
-        fields = {self._renamed.get(name, name): value for name, value in options.items()}
-        if "suppress_sequences" in fields:
-            sequences = fields["suppress_sequences"] or ()
+        """The options of a call; ``ids_of`` returns the ids of one of its suppress_sequences."""
+        for name in options:
+            if name not in self._names:
+                suggestions = (suggestion for suggestion in self._suggestions if suggestion != name)
+                hint = what_was_meant(name, (*self._names, *suggestions), self._foreign_names)
+                raise UnknownOptionError(f"unknown option {name!r}" + (hint or f"; known: {', '.join(self._names)}"))
+        values = {self._field_names.get(name, name): value for name, value in options.items()}
+        if "suppress_sequences" in values:
+            sequences = values["suppress_sequences"] or ()
             if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
                 raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
-            fields["suppress_sequences"] = [ids_of(each) for each in sequences]
-        if (end_token := fields.pop("end_token", None)) is not None:  # else the checkpoint's
-            fields["end_token"] = self._end_ids(end_token)
+            values["suppress_sequences"] = [ids_of(sequence) for sequence in sequences]
+        if (end_token := values.pop("end_token", None)) is not None:  # else the checkpoint's
+            values["end_token"] = self._end_ids(end_token)
         try:
-            return resolve_options(self.settings, fields)
+            return resolve_options(self.settings, values)
         except InputError as error:
             message = str(error)
-            for name, field in self._renamed.items():
-                message = message.replace(field, name)
+            for name, field_name in self._field_names.items():
+                message = message.replace(field_name, name)
             raise InputError(message) from None
 
     def _end_ids(self, end_token: Any) -> list[int]:
@@ -438,7 +436,7 @@ class DecodingResolver:
         ids: list[int] = []
         for token in tokens:
             if isinstance(token, str):
-                ids += self._known_ids([token])
+                ids += self._ids_of_tokens([token])
             elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < self._vocabulary:
                 ids.append(int(token))
             else:

@@ -1,7 +1,7 @@
 """A search: its job, its plan, and the candidates for the next token under its options.
 
-B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
-many candidates end, one a beam, so there are always R to continue.
+B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. With one end token a
+beam has at most one candidate that ends. So at least R of 2 R candidates continue.
 """
 
 import hashlib
@@ -36,19 +36,19 @@ def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allo
     return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}
 
 
-def late_search(options: DecodingOptions) -> SearchTimeout:
-    """The error for a text whose time is used up."""
+def timeout_error(options: DecodingOptions) -> SearchTimeout:
+    """The error for a text whose allowance is used up."""
     return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")
 
 
-class Stop(NamedTuple):
-    """A rule that ends a target, beside its end tokens.
+class StopRule(NamedTuple):
+    """A rule that ends a target where no end token does.
 
-    tokens  ``is_end`` gets so many of the target's last tokens, or all if it has fewer
-    is_end  (ids) -> whether the target ends with the last of them; any thread may call it
+    window  ``is_end`` gets so many of the target's last tokens, or all if there are fewer
+    is_end  (ids) -> whether the target ends with the last id; any thread may call it
     """
 
-    tokens: int
+    window: int
     is_end: Callable[[Sequence[int]], bool]
 
 
@@ -56,77 +56,77 @@ class Stop(NamedTuple):
 class Job:
     """A sentence to translate, or a prompt to continue.
 
-    source      its ids; empty for a model without an encoder
-    start       first inputs of the decoder that are not part of the target: a start token, a language token, a prompt
-    prefix      the target's first tokens
-    options     its own; those of its neighbours may be others
-    context     how many tokens of the prefix are left out of the score and of what penalties look back on
-    forced      how many tokens of the prefix are imposed where the rest of it is only favoured
-    bias_prefix  a prefix that is only favoured
-    shared      how many first tokens, of start and prefix, are cached once for all jobs with the same source and
-                tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
-    hypothesis  its number among the samples of one sentence
-    number      the sentence's number for the callback
-    salt        distinguishes the samples of equal sentences
-    allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
-    constraint  makes a matcher, whose ``allowed(ids)`` says which ids may follow those of the target; None: all may
-    penalizes_start  whether penalties, n-grams and suppressed sequences look back on the start too
-    stop        what ends the target beside end tokens
-    with_log_probs  whether the log-probability of each token is returned
-    speculate   where proposed tokens are from (``speculation.py``): "prompt", or a draft model; None: there are none
-    only_scores  there is no search: the result is the log-probability of each token of ``start`` behind the first,
-                float32; for a model without an encoder
-    allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
+    source            ids of the source; empty for a model without an encoder
+    start             the decoder's inputs before the target: a start token, a language token, or a prompt
+    prefix            the target's first tokens
+    options           the options of this job alone
+    unscored_tokens   how many tokens of the prefix count neither for the score nor for penalties
+    imposed_tokens    how many tokens of the prefix are imposed where its other tokens are only favoured
+    bias_prefix       a prefix that is only favoured
+    shared_tokens     how many first tokens, of start and prefix, the cache has once for all jobs with equal source and
+                      tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
+    hypothesis        the job's number among the samples of one sentence
+    number            the sentence's number for the callback
+    salt              distinguishes the samples of equal sentences
+    find_allowed_ids  returns the ids to choose from, int32; None: the model's shortlist, if it has one
+    constraint        makes a matcher, whose ``allowed(ids)`` says which ids may follow the target's ids; None: all may
+    penalizes_start   whether penalties, n-grams and suppressed sequences look back on the start too
+    stop              a rule that ends the target where no end token does
+    with_log_probs    whether the log-probability of each token is returned
+    speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
+    only_scores       there is no search: the result is the log-probability of each token of ``start`` behind the first,
+                      float32; for a model without an encoder
+    allowance         the remaining time of the job's text; at zero it ends without hypotheses; None: no limit
     """
 
     source: np.ndarray
     start: Sequence[int]
     prefix: Sequence[int] = ()
     options: DecodingOptions = DecodingOptions()
-    context: int = 0
-    forced: int = 0
+    unscored_tokens: int = 0
+    imposed_tokens: int = 0
     bias_prefix: Sequence[int] = ()
-    shared: int = 0
+    shared_tokens: int = 0
     hypothesis: int = 0
     number: int = 0
     salt: int = 0
-    allowed: Callable[[], np.ndarray] | None = None
+    find_allowed_ids: Callable[[], np.ndarray] | None = None
     constraint: Callable[[], Any] | None = None
     penalizes_start: bool = False
-    stop: Stop | None = None
+    stop: StopRule | None = None
     with_log_probs: bool = False
     speculate: Decoder | str | None = None
     only_scores: bool = False
     allowance: Allowance | None = None
 
-    weight = 1  # as a Scheduler knows it
+    weight = 1  # for the Scheduler, which counts jobs by weight
 
     @property
     def length(self) -> int:
         return len(self.source) or len(self.start)
 
     @property
-    def kind(self) -> tuple[Any, ...]:
-        """All jobs of a batch have the same kind, and the same options."""
-        return self.allowed is not None, self.constraint is not None, self.speculate
+    def batch_key(self) -> tuple[Any, ...]:
+        """All jobs of a batch have the same key, and the same options."""
+        return self.find_allowed_ids is not None, self.constraint is not None, self.speculate
 
     def limit(self, max_positions: int) -> int:
-        """The most tokens of its target, for a decoder with this many positions (0: no limit)."""
+        """The most tokens of the job's target, for a decoder with this many positions (0: no limit)."""
         room = max(1, max_positions - len(self.start) + 1) if max_positions else 0
-        # The first token of an alternative is behind the prefix.
-        prefix = self.context - 1 if self.context else len(self.prefix)
-        return self.options.limit(len(self.source), room, prefix)
+        # An alternative's unscored tokens are the caller's prefix and the token that was put behind it.
+        prefix_length = self.unscored_tokens - 1 if self.unscored_tokens else len(self.prefix)
+        return self.options.limit(len(self.source), room, prefix_length)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished target, with its end token only if that is asked for.
+    """A finished target; its end token is among ``tokens`` only with the option return_end_token.
 
     log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
-    attention_TS     each token's attention over the source ids, if the options need it
-    log_probs        of each of ``tokens``, float32, if the job is traced
-    proposed, accepted  how many tokens speculation proposed, and how many of them are here
+    attention_TS     each token's attention over the source ids, if the options need attention
+    log_probs        float32, one for each of ``tokens``, if the job is ``with_log_probs``
+    proposed, accepted  how many tokens speculation proposed, and how many of them the target has
     """
 
     tokens: np.ndarray
@@ -139,10 +139,10 @@ class Hypothesis:
     accepted: int = 0
 
 
-def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
-    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
+def normalized_score(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 for length 0.
 
-    Marian's History::add; CTranslate2's without the word penalty.
+    As in Marian's History::add; without the word penalty, as in CTranslate2.
     """
     if not length:
         return 0.0
@@ -154,10 +154,10 @@ def normalized(log_probability: float, length: int, length_penalty: float, word_
 
 
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
-    """Raise InputError for invalid jobs, before others share steps with them.
+    """Raise InputError for an invalid job, before other jobs share steps with it.
 
-    Invalid are an empty source, if the model has an encoder, a target without a start, a sampling_topk over the
-    vocabulary, and options that need attention, if the model has none to its source.
+    A job is invalid if its source is empty and the model has an encoder, if its start is empty, if its sampling_topk
+    is greater than the vocabulary, or if its options need attention and the model has none to its source.
     """
     for job in jobs:
         topk = job.options.sampling_topk
@@ -176,15 +176,15 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
 class Pass(ABC):
     """A job that is done by one pass over its tokens, together with jobs of its class."""
 
-    weight = 1  # as a Scheduler knows it
+    weight = 1  # for the Scheduler, which counts jobs by weight
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """About how many rows it puts through the model."""
+        """About how many rows the job puts through the model."""
 
     def fits_with(self, other: "Pass") -> bool:
-        """Whether both can share a pass."""
+        """Whether both jobs can share a pass."""
         return type(other) is type(self)
 
     @abstractmethod
@@ -196,8 +196,8 @@ class Pass(ABC):
 class Scoring(Pass):
     """Scores a target, given a source: the result is the log-probability of each token behind the first, float32.
 
-    source  int32
-    target  int32: start tokens, its tokens and, usually, its end token
+    source  ids, int32
+    target  ids, int32: a start token, the target's tokens and, usually, an end token
     """
 
     source: np.ndarray
@@ -220,8 +220,8 @@ class Scoring(Pass):
 class AttentionMaps(Scoring):
     """The attention of a target's tokens to the source: float32 [layers, heads, T, S].
 
-    Row t is the attention of token t, behind which token t + 1 is predicted. A decoder without heads has no layers
-    there.
+    Row t is the attention of token t, from whose hidden state token t + 1 is predicted. For a decoder without attention
+    heads the array has no layers.
     """
 
     def run(self, model: Decoder, jobs: Sequence[Scoring], end_id: int, unk_id: int) -> list[np.ndarray]:
@@ -229,14 +229,14 @@ class AttentionMaps(Scoring):
         for job in jobs:
             maps: list[np.ndarray] = []
             for _ in model.states(job.target, model.encode([job.source]), maps):
-                pass
+                pass  # each state adds its maps
             results.append(np.concatenate(maps) if maps else np.zeros((0, 0, len(job.target), 0), np.float32))
         return results
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion(Pass):
-    """Finds a sentence's best next tokens: the result is [(log-probability, id), ...], never empty, without ends."""
+    """Finds a sentence's best next tokens: the result is [(log-probability, id), ...], never empty, no end tokens."""
 
     job: Job
 
@@ -248,22 +248,22 @@ class Expansion(Pass):
         return (
             isinstance(other, Expansion)
             and self.job.options == other.job.options
-            and (self.job.allowed is None) == (other.job.allowed is None)
+            and (self.job.find_allowed_ids is None) == (other.job.find_allowed_ids is None)
         )
 
     def run(
         self, model: Decoder, jobs: Sequence["Expansion"], end_id: int, unk_id: int
     ) -> list[list[tuple[float, int]]]:
-        sentences = [expansion.job for expansion in jobs]
+        searches = [expansion.job for expansion in jobs]
         options = replace(self.job.options, min_decoding_length=1, sampling_topk=1)
         choice = Candidates(model, options, end_id, unk_id)
-        inputs = [np.array([*job.start, *job.prefix], np.int32) for job in sentences]
+        inputs = [np.array([*job.start, *job.prefix], np.int32) for job in searches]
         starts_B1 = np.cumsum([0, *map(len, inputs)])
-        memory = model.encode([job.source for job in sentences])
+        memory = model.encode([job.source for job in searches])
         hidden_ND, _ = model.prefill(np.concatenate(inputs), starts_B1, memory)
         rows = CandidateRows(np.zeros(len(jobs), np.int64))
-        if choice.shortlist is not None or self.job.allowed is not None:
-            rows.subsets_R = [choice.select_outputs(job) for job in sentences]
+        if choice.shortlist is not None or self.job.find_allowed_ids is not None:
+            rows.subsets_R = [choice.select_outputs(job) for job in searches]
         hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
         log_probs_Bk, ids_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
         is_likely_Bk = np.exp(log_probs_Bk) >= options.min_alternative_expansion_prob
@@ -277,56 +277,53 @@ class Expansion(Pass):
 
 
 def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
-    """The hypotheses of each job, best first; [] where its text's time was used up. Raises as ``check_jobs``."""
+    """A plan of each job's hypotheses, best first; [] where its text's time was used up. Raises as ``check_jobs``."""
     check_jobs(jobs, sizes)
-    jobs = _numbered(jobs)
+    jobs = _with_numbers(jobs)
     limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
-    for_one = _with_changes(return_alternatives=False, num_hypotheses=1)
+    single_options = _with_changes(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []
     for b, job in enumerate(jobs):
         options = job.options
-        if options.return_alternatives or options.sampled and options.num_hypotheses > 1:
-            single, behind = replace(job, options=for_one(options)), len(job.prefix) + 1
+        if options.return_alternatives or options.is_sampled and options.num_hypotheses > 1:
+            single = replace(job, options=single_options(options))
             if not options.return_alternatives:
                 branches.append([replace(single, hypothesis=n) for n in range(options.num_hypotheses)])
             elif b in next_tokens:
-                tokens = [token for _, token in next_tokens[b]]
-                branches.append([replace(single, prefix=[*job.prefix, token], context=behind) for token in tokens])
+                prefixes = [[*job.prefix, token] for _, token in next_tokens[b]]
+                branches.append([replace(single, prefix=prefix, unscored_tokens=len(prefix)) for prefix in prefixes])
             else:  # there is room for the prefix alone
-                branches.append([replace(single, context=limits[b])])
-        elif options.biased:
-            branches.append([replace(job, prefix=job.prefix[: job.forced], bias_prefix=job.prefix)])
+                branches.append([replace(single, unscored_tokens=limits[b])])
+        elif options.is_biased:
+            branches.append([replace(job, prefix=job.prefix[: job.imposed_tokens], bias_prefix=job.prefix)])
         else:
             branches.append([job])
     hypotheses = iter((yield [branch for group in branches for branch in group]))
     results = [[next(hypotheses) for _ in group] for group in branches]
-    return [_gathered(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
+    return [_gather_branches(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
 
 
 def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
-    """float32 log-probabilities of each token of targets[b] behind the first, given sources[b] and the tokens before.
-
-    A target is its start token, its tokens and, usually, its end token: int32.
-    """
+    """A plan of the result of a ``Scoring`` for each source and target; a target of one token has an empty result."""
     nonempty = [b for b in range(len(sources)) if len(targets[b]) > 1]
-    scored = dict(zip(nonempty, (yield [Scoring(sources[b], targets[b]) for b in nonempty])))
-    return [scored.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
+    results = dict(zip(nonempty, (yield [Scoring(sources[b], targets[b]) for b in nonempty])))
+    return [results.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
 
 
 def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
-    """Whether a job's samples, or its greedy search, all ended in time; its callback gets the tokens."""
+    """A plan of whether the job's greedy search, or all its samples, ended in time; its callback gets the tokens."""
     check_jobs([job], sizes)
-    (job,) = _numbered([job])
-    count = job.options.num_hypotheses if job.options.sampled else 1
+    (job,) = _with_numbers([job])
+    count = job.options.num_hypotheses if job.options.is_sampled else 1
     sample = replace(job, options=replace(job.options, num_hypotheses=1))
     results = yield [replace(sample, hypothesis=number) for number in range(count)]
     return all(results)
 
 
 def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
-    """A function that changes options: the same options give the same object, so that their sentences share a batch."""
+    """A function that changes options; it returns one copy for each object, so that sentences still share a batch."""
     copies: dict[int, DecodingOptions] = {}
 
     def change(options: DecodingOptions) -> DecodingOptions:
@@ -337,18 +334,18 @@ def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions
     return change
 
 
-def _numbered(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs with numbers. Jobs that sample without a seed get one, and salts that distinguish equal sentences."""
-    seeded = _with_changes(seed=secrets.randbits(64))
+def _with_numbers(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with numbers. Jobs that sample without a seed get a seed, and salts that distinguish equal sentences."""
+    seeded_options = _with_changes(seed=secrets.randbits(64))
     return [
-        replace(job, number=number, salt=number, options=seeded(job.options))
-        if job.options.sampled and job.options.seed is None
+        replace(job, number=number, salt=number, options=seeded_options(job.options))
+        if job.options.is_sampled and job.options.seed is None
         else replace(job, number=number)
         for number, job in enumerate(jobs)
     ]
 
 
-def _gathered(
+def _gather_branches(
     job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
 ) -> list[Hypothesis]:
     """A sentence's hypotheses from those of its branches; [] if the search gave up a branch."""
@@ -370,9 +367,9 @@ def _gathered(
 PADDING = -1
 HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
-# Tokens that the tokens so far forbid or penalize. past_RT holds the lengths_R tokens that each of R rows has produced,
-# -1 after them. The functions return lists as ids_RJ: int32, each id once a row, padded with -1 and no wider than the
-# longest row, since the projection reads the padding too.
+# Tokens that earlier tokens forbid or penalize. past_RT holds the first lengths_R tokens of each of R rows, then -1.
+# The functions return lists as ids_RJ: int32, each id once a row, padded with -1 and no wider than the longest row,
+# since the projection reads the padding too.
 
 
 def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
@@ -410,48 +407,48 @@ def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: S
     return without_repeats(ids_RJ)
 
 
-def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> np.ndarray:
-    """The end ids, for rows whose next token is one of the first ``min_length``; a row at step t produces token t."""
-    early_R = steps_R < min_length
-    if not early_R.any():
+def early_ids(steps_R: np.ndarray, count: int, ids: Sequence[int]) -> np.ndarray:
+    """``ids``, for rows whose next token is one of the first ``count``; a row at step t produces token t."""
+    is_early_R = steps_R < count
+    if not is_early_R.any():
         return np.empty((len(steps_R), 0), np.int32)
-    return np.where(early_R[:, None], np.array(end_ids, np.int32), np.int32(PADDING))
+    return np.where(is_early_R[:, None], np.array(ids, np.int32), np.int32(PADDING))
 
 
 def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
-    """A 64-bit hash of the ids or rows of a sentence's source, and of its target's start token and prefix.
+    """A 64-bit hash of the ids or rows of a sentence's source, and of the ids in ``start``.
 
     ``number`` distinguishes equal sentences.
     """
-    words = source.reshape(-1).view(np.int32)  # rows of numbers may be a source too
-    content = np.concatenate([[len(source)], words, start]).astype("<i8").tobytes()
+    source_N = source.reshape(-1).view(np.int32)  # rows of numbers may be a source too
+    content = np.concatenate([[len(source)], source_N, start]).astype("<i8").tobytes()
     salt = number.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
 
 
 def produced_amounts(
-    past_RT: np.ndarray, produced_R2: np.ndarray, ids_RJ: np.ndarray, presence: float, each: float
+    past_RT: np.ndarray, produced_R2: np.ndarray, ids_RJ: np.ndarray, presence: float, frequency: float
 ) -> np.ndarray:
-    """amounts_RJ float32: the logit of an id that was produced loses ``presence``, and ``each`` times its count.
+    """amounts_RJ float32: the logit of a produced id loses ``presence``, and ``frequency`` times the id's count.
 
     produced_R2  where in a row's past the produced tokens begin and end
-    vLLM's presence and frequency penalties.
+    Both penalties are vLLM's.
     """
     amounts_RJ = np.zeros(ids_RJ.shape, np.float32)
     for r, (first, end) in enumerate(produced_R2.tolist()):
         tokens_T = np.sort(past_RT[r, first:end])
         times_J = tokens_T.searchsorted(ids_RJ[r], "right") - tokens_T.searchsorted(ids_RJ[r], "left")
-        amounts_RJ[r] = presence * (times_J > 0) + each * times_J
+        amounts_RJ[r] = presence * (times_J > 0) + frequency * times_J
     return amounts_RJ
 
 
-def draw(
+def draw_columns(
     log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float, min_p: float = 0.0
 ) -> np.ndarray:
-    """columns_R int64, sampled from softmax(log_probs / temperature).
+    """columns_R int64, sampled from softmax(log_probs / temperature) by the random numbers ``uniform_R``, 0 to 1.
 
-    min_p  drops columns less probable than this times the best one (Nguyen 2025)
-    top_p  keeps the most probable of the others, up to and with the one that makes their sum reach it (Holtzman 2019)
+    min_p  columns less probable than min_p times the best column's probability are dropped (Nguyen 2025)
+    top_p  of the other columns the fewest, best first, whose sum reaches top_p are kept (Holtzman 2019)
     """
     columns_R = np.zeros(len(log_probs_Rk), np.int64)
     for r, row_k in enumerate(log_probs_Rk):  # one by one, so that a row's bits depend on no other
@@ -460,29 +457,29 @@ def draw(
             continue
         with np.errstate(over="ignore"):  # the smallest temperatures leave only the best
             weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
-        weights_k[weights_k < min_p] = 0  # the best one's is 1
+        weights_k[weights_k < min_p] = 0  # the best column's weight is 1
         if top_p < 1:
             order_k = np.argsort(-weights_k, kind="stable")
             before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
             weights_k[order_k[before_k >= top_p * weights_k.sum()]] = 0
         sums_k = np.cumsum(weights_k)
-        # The product may round up to the whole sum: then the last column of any weight is taken.
+        # The product may round up to the whole sum. Then the last column with a weight is the sample.
         last = np.searchsorted(sums_k, sums_k[-1], side="left")
         columns_R[r] = min(np.searchsorted(sums_k, uniform_R[r] * sums_k[-1], side="right"), last)
     return columns_R
 
 
-def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """The ids that every sentence may choose, those that its source ids add, and the end ids; int32, rising.
+def shortlisted_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """The ids that a sentence may choose: the ids for all sentences, the source's own, and the end ids; int32, rising.
 
-    Each sentence has its own list, so that a translation does not depend on its batch; Marian makes one for all
+    Each sentence has its own list, so that a translation does not depend on its batch; Marian makes one list for all
     sentences of a batch. Marian also fills a list up to a multiple of eight ids, which only its products need.
     """
     distinct = np.array(list(set(source.tolist())), np.int64)
     starts, ends = shortlist.starts_V1[distinct].tolist(), shortlist.starts_V1[distinct + 1].tolist()
     lists = [shortlist.targets[start:end] for start, end in zip(starts, ends)]
     copied = [source] if shortlist.copied else []
-    # Sorting these thousand or two and dropping repeats takes 20 us; marks in a table of the vocabulary, 35.
+    # To sort these one or two thousand ids and drop repeats takes 20 us; to mark them in a table of the vocabulary, 35.
     ids = np.concatenate([shortlist.always, np.array(end_ids, np.int32), *copied, *lists], dtype=np.int32)
     ids.sort()
     is_new = np.ones(len(ids), bool)
@@ -490,11 +487,11 @@ def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]
     return ids[is_new]
 
 
-# Parts of a step of greedy and beam search; ``DecodingBatch`` calls them.
+# Parts of a step of greedy search and beam search, which ``DecodingBatch`` calls.
 
 
 def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """Which of the ids end a hypothesis, in an array of their shape."""
+    """Whether each id ends a hypothesis: bool, in the shape of ``ids``."""
     return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # isin takes 10 us, for one end too
 
 
@@ -503,15 +500,15 @@ def best_candidates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ``count`` best continuations of each sentence, best first: (scores_BC, ids_BC, beams_BC).
 
-    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are too few
-    (a vocabulary smaller than twice the beam), the rest score -inf.
+    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are fewer than ``count``
+    (a vocabulary smaller than twice the beam), candidates of score -inf fill the row.
     """
     B, R, k = log_probs_BRk.shape
     if R == k == count == 1:
         return scores_BR + log_probs_BRk[:, 0], ids_BRk[:, 0], np.zeros((B, 1), np.int64)
     total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
     order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
-    rows_B1 = np.arange(B)[:, None]  # take_along_axis gives the same, and takes 15 us
+    rows_B1 = np.arange(B)[:, None]  # take_along_axis, which gives the same, takes 15 us
     scores_BC, ids_BC = total_BA[rows_B1, order_BC], ids_BRk.reshape(B, R * k)[rows_B1, order_BC]
     beams_BC = order_BC // k
     missing = count - R * k
@@ -525,43 +522,43 @@ def best_candidates(
 def apply_prefix(
     scores_BC: np.ndarray, ids_BC: np.ndarray, end_ids: Sequence[int], forced_B: np.ndarray, prefixed_B: np.ndarray
 ) -> None:
-    """Impose the target prefix on the first free step's candidates, in place.
+    """Impose the target prefix, in place, on the candidates of the first step that searches.
 
     forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
-    prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
-                translations do not win where scores are not normalized (CTranslate2, issue 277)
+    prefixed_B  whether a sentence has a prefix. Then only the best candidate may be an end; others are made hopeless,
+                so that short translations do not win where scores are not normalized (CTranslate2, issue 277)
     """
-    forced = forced_B >= 0
-    ids_BC[forced] = forced_B[forced, None]
-    scores_BC[forced] = HOPELESS
-    scores_BC[forced, 0] = 0
-    early = are_ends(ids_BC, end_ids) & (prefixed_B & ~forced)[:, None]
-    early[:, 0] = False
-    scores_BC[early], ids_BC[early] = HOPELESS, 0
+    is_forced_B = forced_B >= 0
+    ids_BC[is_forced_B] = forced_B[is_forced_B, None]
+    scores_BC[is_forced_B] = HOPELESS
+    scores_BC[is_forced_B, 0] = 0
+    is_early_end_BC = are_ends(ids_BC, end_ids) & (prefixed_B & ~is_forced_B)[:, None]
+    is_early_end_BC[:, 0] = False
+    scores_BC[is_early_end_BC], ids_BC[is_early_end_BC] = HOPELESS, 0
 
 
-def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
+def continuing_candidates(ended_BC: np.ndarray, R: int) -> np.ndarray:
     """continuing_BR: the candidate that continues each of R beams.
 
-    Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
-    end.
+    Beam r continues with candidate r. If candidate r has ended, the next candidate behind the first R that has not
+    ended takes its place.
     """
-    ended_BR, alive = ended_BC[:, :R], ~ended_BC[:, R:]
+    ended_BR, is_spare_BA = ended_BC[:, :R], ~ended_BC[:, R:]
     continuing_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
-    spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
+    spare_BA = R + np.argsort(~is_spare_BA, axis=1, kind="stable")
     rank_BR = np.cumsum(ended_BR, axis=1) - 1
-    replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
-    continuing_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
+    is_replaced_BR = ended_BR & (rank_BR < is_spare_BA.sum(axis=1)[:, None])
+    continuing_BR[is_replaced_BR] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[is_replaced_BR]
     return continuing_BR
 
 
-def biased(
+def favour_tokens(
     log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, bias_R: np.ndarray, bias_log_probs_R: np.ndarray, beta: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best of (1 - beta) p + beta [is favoured], from the k best of p; in the log domain, best first.
 
     bias_R, bias_log_probs_R  each row's favoured token and its log p
-    Dabre and Fujita 2019, section 4.2.
+    Source: Dabre and Fujita 2019, section 4.2.
     """
     k = ids_Rk.shape[1]
     with np.errstate(divide="ignore"):
@@ -573,21 +570,21 @@ def biased(
 
 
 def coverage(attention_TS: np.ndarray) -> float:
-    """The sum over source tokens of log(min(attention received, 1)), without tokens that received none (Wu 2016)."""
+    """The sum, over source tokens that received attention, of log(min(attention received, 1)) (Wu 2016)."""
     received_S = attention_TS.sum(axis=0)
     return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())
 
 
 class CandidateRows:
-    """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
+    """Inputs of the choice for each of R rows; an input that no option needs keeps its default.
 
     steps_R       how many tokens the target has
     past_RT       tokens that penalties look back on: int32, -1 after the first ``lengths_R``
-    produced_R    how many of a row's last tokens in past_RT are the target's; those before are of its start
-    bias_R        int32: the next token of a favoured prefix, or -1; None: no row has one
+    produced_R    how many of a row's last tokens in past_RT are the target's; the earlier ones are of the start
+    bias_R        int32: the next token of a favoured prefix, or -1; None: no row has a favoured prefix
     keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
-    output        replaces the model's, where sentences have constraints
+    output        replaces the model's OutputProjection, where sentences have constraints
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -608,50 +605,51 @@ class Candidates:
         self.model, self.options = model, options
         self.end_ids = tuple(options.end_token) or (end_id,)
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
-        never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
-        self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
+        suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
+        self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self.counts = bool(options.presence_penalty or options.frequency_penalty)
-        self.penalizes = self.counts or options.repetition_penalty != 1
+        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
+        self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         rules = options.rules
-        self.edits_after = rules is not None and not options.greedy
-        self.renormalizes = self.edits_after and rules is not None and rules.renormalized
+        self.edits_log_probs = rules is not None and not options.is_greedy
+        self.renormalizes = self.edits_log_probs and rules is not None and rules.renormalized
         self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
         """The subset of outputs that a sentence chooses from; None: all tokens."""
-        if job.allowed is not None:
+        if job.find_allowed_ids is not None:
             # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
-            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids]).astype(np.int32)
+            more_ids = [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids]
+            ids = np.union1d(job.find_allowed_ids(), more_ids).astype(np.int32)
         elif self.shortlist is not None:
-            ids = allowed_ids(self.shortlist, job.source, self.end_ids)
+            ids = shortlisted_ids(self.shortlist, job.source, self.end_ids)
         else:
             return None
         return self.model.output.select_outputs(ids)
 
     def best(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, scored: bool = True
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or one sample.
 
-        scored  False: they may be logits instead of log-probabilities
+        needs_log_probs  False: log_probs_Rk may hold logits
         """
         edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
-        if self.options.sampled:
-            return self._drawn(hidden_RD, rows, edits, output)
+        if self.options.is_sampled:
+            return self._sample(hidden_RD, rows, edits, output)
         vocabulary = self.model.sizes.vocabulary
         count = min(count, vocabulary)
-        if self.edits_after and edits.penalized_RJ is not None and (self.renormalizes or edits.penalty < 1):
+        if self.edits_log_probs and edits.penalized_RJ is not None and (self.renormalizes or edits.penalty < 1):
             log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
-            log_probs_Rk, ids_Rk = edited_whole(log_probs_RV, edits, count, self.renormalizes)
+            log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
         else:
-            after = self.edits_after and not self.renormalizes
-            lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if after else []
+            is_edited_later = self.edits_log_probs and not self.renormalizes
+            lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if is_edited_later else []
             most = min(count + sum(ids_RJ.shape[1] for ids_RJ in lists), vocabulary)
-            normalized = scored or edits.suppressed_RJ is not None
+            normalized = needs_log_probs or edits.suppressed_RJ is not None
             log_probs_Rk, ids_Rk = output.top_k(hidden_RD, most, Edits() if lists else edits, subsets_R, normalized)
             if lists:
-                log_probs_Rk, ids_Rk = edited(log_probs_Rk, ids_Rk, edits, count)
+                log_probs_Rk, ids_Rk = edit_top_k(log_probs_Rk, ids_Rk, edits, count)
         if rows.bias_R is not None and (rows.bias_R >= 0).any():
             rows_W = np.flatnonzero(rows.bias_R >= 0)
             bias_W = rows.bias_R[rows_W].astype(np.int32)
@@ -661,20 +659,20 @@ class Candidates:
                 edits.of(rows_W),
                 None if subsets_R is None else [subsets_R[r] for r in rows_W.tolist()],
             )
-            log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
+            log_probs_Rk[rows_W], ids_Rk[rows_W] = favour_tokens(
                 log_probs_Rk[rows_W], ids_Rk[rows_W], bias_W, bias_log_probs_W, self.options.prefix_bias_beta
             )
-        # Where a row has fewer than ``count``, the rest has id -1: token 0 stands for it, at -inf.
+        # A row with fewer than ``count`` continuations ends in id -1, at -inf; token 0 takes its place.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
     def edits(self, rows: CandidateRows) -> Edits:
         """The edits of the logits under the options."""
-        options, begin = self.options, self.options.begin_suppress_tokens
-        suppressed = [early_ends(rows.steps_R, 1, begin)] if begin else []
+        options, first_ids = self.options, self.options.begin_suppress_tokens
+        suppressed = [early_ids(rows.steps_R, 1, first_ids)] if first_ids else []
         if rows.steps_R.min() < options.min_decoding_length:
-            suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
-        if self.never_1J.size:
-            suppressed.append(np.repeat(self.never_1J, len(rows.steps_R), axis=0))
+            suppressed.append(early_ids(rows.steps_R, options.min_decoding_length, self.end_ids))
+        if self.suppressed_1J.size:
+            suppressed.append(np.repeat(self.suppressed_1J, len(rows.steps_R), axis=0))
         if options.no_repeat_ngram_size:
             suppressed.append(repeated_ngrams(rows.past_RT, rows.lengths_R, options.no_repeat_ngram_size))
         if self.sequences:
@@ -683,10 +681,10 @@ class Candidates:
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
         if not self.penalizes:
             return Edits(suppressed_RJ)
-        if not self.counts:
+        if not self.counts_tokens:
             return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
-        if options.repetition_penalty == 1:  # the start, which may be long, has no penalties
+        if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
         penalized_RJ = without_repeats(past_RT)
         amounts_RJ = produced_amounts(
@@ -694,9 +692,10 @@ class Candidates:
         )
         return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
 
-    def _drawn(
+    def _sample(
         self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any
     ) -> tuple[np.ndarray, np.ndarray]:
+        """(log_probs_R1, ids_R1) of a sampled token for each row."""
         options = self.options
         if options.sampling_topk:
             log_probs_Rk, ids_Rk = output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
@@ -704,7 +703,7 @@ class Candidates:
             log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R, bounds = uniform(rows.keys_R, rows.steps_R), (options.sampling_topp, options.sampling_minp)
-        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
+        columns_R1 = draw_columns(log_probs_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
         ids_R1 = np.maximum(np.take_along_axis(ids_Rk, columns_R1, axis=1), 0)
         return np.take_along_axis(log_probs_Rk, columns_R1, axis=1), ids_R1
 
@@ -714,36 +713,37 @@ def _best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.
     return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
 
-def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
+def edit_top_k(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where suppressed.
 
-    k is at least ``count`` and the edits' widths together, and the penalty at least 1: so none of the best is missing.
+    No best one is missing, as k is at least the sum of ``count`` and the edits' widths, and the penalty at least 1.
     """
     log_probs_Rk = log_probs_Rk.copy()
     if edits.penalized_RJ is not None:
-        at_Rk, amounts_Rk = _is_among(ids_Rk, edits.penalized_RJ), np.float32(0)
+        is_penalized_Rk, amounts_Rk = _is_among(ids_Rk, edits.penalized_RJ), np.float32(0)
         if edits.amounts_RJ is not None:
             is_id_RkJ = ids_Rk[:, :, None] == edits.penalized_RJ[:, None]
             amounts_Rk = (is_id_RkJ * edits.amounts_RJ[:, None]).sum(axis=2)
-        log_probs_Rk = np.where(at_Rk, log_probs_Rk * np.float32(edits.penalty) - amounts_Rk, log_probs_Rk)
+        penalized_Rk = log_probs_Rk * np.float32(edits.penalty) - amounts_Rk
+        log_probs_Rk = np.where(is_penalized_Rk, penalized_Rk, log_probs_Rk)
     if edits.suppressed_RJ is not None:
         log_probs_Rk[_is_among(ids_Rk, edits.suppressed_RJ)] = -np.inf
     return _best(log_probs_Rk, ids_Rk, count)
 
 
-def edited_whole(
+def edit_vocabulary(
     log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``edited`` of the whole vocabulary, with any penalty; ``renormalized``: the probabilities sum to 1 again."""
+    """As ``edit_top_k``, of all tokens, for any penalty; ``renormalized``: the probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
     if edits.penalized_RJ is not None:
-        at = np.nonzero(edits.penalized_RJ >= 0)
-        where = at[0], edits.penalized_RJ[at]
-        amounts = np.float32(0) if edits.amounts_RJ is None else edits.amounts_RJ[at]
-        log_probs_RV[where] = log_probs_RV[where] * np.float32(edits.penalty) - amounts
+        entries = np.nonzero(edits.penalized_RJ >= 0)
+        places = entries[0], edits.penalized_RJ[entries]
+        amounts = np.float32(0) if edits.amounts_RJ is None else edits.amounts_RJ[entries]
+        log_probs_RV[places] = log_probs_RV[places] * np.float32(edits.penalty) - amounts
     if edits.suppressed_RJ is not None:
-        at = np.nonzero(edits.suppressed_RJ >= 0)
-        log_probs_RV[at[0], edits.suppressed_RJ[at]] = -np.inf
+        entries = np.nonzero(edits.suppressed_RJ >= 0)
+        log_probs_RV[entries[0], edits.suppressed_RJ[entries]] = -np.inf
     if renormalized:
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))

@@ -1,9 +1,9 @@
 """Speculation: one pass over proposed tokens shows which of them single steps would have chosen.
 
-A pass over a token and the proposal behind it is a chunk, which has the bits of as many steps. The choice behind a
-token, samples too, depends on the sequence and the position alone (``search.py``). So the tokens up to the first wrong
-one of a proposal, and their log-probabilities, are those of steps, whatever the proposal. Speculative decoding:
-Leviathan 2023, whose rule for random choices is not needed; look-up: Saxena 2023, "Prompt Lookup Decoding".
+A pass over a token and the proposal behind the token is a chunk, which has the bits of as many steps. The choice behind
+a token, even a sample, depends on the sequence and the position alone (``search.py``). So an answer's tokens and
+log-probabilities are those of single steps, whatever was proposed. Speculative decoding: Leviathan 2023, whose rule for
+random choices is not needed; look-up: Saxena 2023, "Prompt Lookup Decoding".
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_be
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
-# Rows of a step with proposals. SmolLM-135M's steps of 2, 4, 8 and 16 rows take 1.03, 1.06, 1.25 and 2.2 times those of
-# one row in float32, 1.1, 1.2, 1.5 and 2.5 times in int8: from 8 on, rows cost what they are worth at best.
+# Rows of a step with proposals. SmolLM-135M's steps of 2, 4, 8 and 16 rows take 1.03, 1.06, 1.25 and 2.2 times the
+# seconds of one row in float32, 1.1, 1.2, 1.5 and 2.5 times in int8: above 8, rows cost as much as they can save.
 MOST_ROWS = 8
-LEAST_MATCH, LONGEST_MATCH = 2, 8  # how many last tokens the look-up compares
+LEAST_MATCH, LONGEST_MATCH = 2, 8  # how many of the last tokens the look-up compares
 
 
 def look_up(tokens_T: np.ndarray, count: int) -> list[int]:
-    """``count`` tokens that follow the longest earlier occurrence of the last tokens; the latest of several.
+    """``count`` tokens that follow the longest earlier match of the last tokens; the latest of several such matches.
 
-    Behind the sequence's end the proposal repeats itself. [] if fewer than ``LEAST_MATCH`` tokens match.
+    Where the sequence ends, the proposal begins again. [] if fewer than ``LEAST_MATCH`` tokens match.
     """
     places_P, length = np.flatnonzero(tokens_T[:-1] == tokens_T[-1]), 0
     while len(places_P) and length < LONGEST_MATCH:
@@ -43,9 +43,9 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
     """(log_probs_N1, ids_N1): the choice behind each input, by one step of this batch alone.
 
     inputs    beams moved on to each input: ``counts_B`` inputs of each sentence, one behind the other
-    The rows of a recorded step may be one sentence's, too: it takes them in order.
+    Several rows of a recorded step may be one sentence's, since the step takes rows in order.
     """
-    if batch.recorded is not None and batch.recorded.takes(inputs.steps_B):
+    if batch.recorded is not None and batch.recorded.suits(inputs.steps_B):
         results = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
         if results is not None:
             return results[1:]
@@ -53,29 +53,29 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
     positions_N, firsts_B = inputs.positions_B.astype(np.int32), np.cumsum(counts_B) - counts_B
     slots_B, tokens_N = inputs.slots_BR[firsts_B, 0], inputs.tokens_BR[:, 0]
     hidden_ND, _ = batch.choice.model.step(batch.cache, slots_B, tokens_N, positions_N, False, counts_B)
-    return batch.choice.best(hidden_ND, batch._rows(inputs, 1), 1, batch.options.scored)
+    return batch.choice.best(hidden_ND, batch.candidate_rows(inputs, 1), 1, batch.options.needs_log_probs)
 
 
 class Draft:
-    """A smaller model with the same vocabulary: proposes its own choices, by the options and random numbers of a batch.
+    """A smaller model with the same tokens, which proposes its own choices by a batch's options and random numbers.
 
-    Its cache has a slot for each sentence. Its vocabulary may have more or fewer rows of padding than the ``rows`` of
-    the model that it drafts for: a proposal ends before such a token.
+    The draft model's cache has a slot for each sentence. Its vocabulary may be padded to more or fewer ids than
+    ``vocabulary``, the number that the larger model has: a proposal ends before an id that the larger model lacks.
     """
 
-    def __init__(self, model: Decoder, rows: int, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
-        self._rows = rows
+    def __init__(self, model: Decoder, vocabulary: int, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
+        self._vocabulary = vocabulary
         self.model, self.cache = model, KeyValueCache(model.ops, model.sizes, LEAST_ROWS, 0)
         self._batch = DecodingBatch(model, self.cache, scheduler, job, end_id, unk_id)
         self._slots: dict[Sentence, tuple[int, np.ndarray]] = {}
 
     def propose(self, beams: Beams, tokens: Sequence[np.ndarray], counts: Sequence[int]) -> list[list[int]]:
-        """At most ``counts[b]`` tokens that follow tokens[b]; none while the draft model still reads these."""
+        """At most ``counts[b]`` tokens that follow tokens[b]; none until the draft model has read tokens[b] whole."""
         proposals, counts_B = [list[int]() for _ in tokens], np.array(counts)
-        if limit := self.model.sizes.max_positions:  # the choice behind the last position has none
+        if limit := self.model.sizes.max_positions:  # a token chosen behind the last position cannot be read
             counts_B = np.minimum(counts_B, limit - beams.positions_B)
         vocabulary = self.model.sizes.vocabulary
-        if vocabulary < self._rows:
+        if vocabulary < self._vocabulary:
             counts_B = np.where([tokens_T.max() < vocabulary for tokens_T in tokens], counts_B, 0)
             tokens = [np.minimum(tokens_T, vocabulary - 1) for tokens_T in tokens]
         if counts_B.max() <= 0:
@@ -83,7 +83,7 @@ class Draft:
         beams = replace(beams, slots_BR=self._slots_of(beams.sentences_B.tolist())[:, None])
         hidden_BD, is_whole_B = self._read(beams.slots_BR[:, 0], tokens)
         active_b = np.flatnonzero((counts_B > 0) & is_whole_B)
-        ids_b1 = self._batch.choice.best(hidden_BD, self._batch._rows(beams, 1), 1, False)[1][active_b]
+        ids_b1 = self._batch.choice.best(hidden_BD, self._batch.candidate_rows(beams, 1), 1, False)[1][active_b]
         for offset in range(1, int(counts_B.max()) + 1):
             for b, token in zip(active_b.tolist(), ids_b1[:, 0].tolist()):
                 proposals[b].append(token)
@@ -91,12 +91,12 @@ class Draft:
             if not goes_on_b.any():
                 break
             active_b = active_b[goes_on_b]
-            inputs = replace(beams.select(active_b).later(offset), tokens_BR=ids_b1[goes_on_b])
+            inputs = replace(beams.select(active_b).moved_by(offset), tokens_BR=ids_b1[goes_on_b])
             _, ids_b1 = choose_behind(self._batch, inputs, np.ones(len(active_b), np.int64))
-        return [list(takewhile(self._rows.__gt__, ids)) for ids in proposals]
+        return [list(takewhile(self._vocabulary.__gt__, ids)) for ids in proposals]
 
     def _slots_of(self, sentences: Sequence[Sentence]) -> np.ndarray:
-        """slots_B of the sentences; frees those of all others."""
+        """slots_B of the sentences; frees the slots of all other sentences."""
         for sentence in self._slots.keys() - set(sentences):
             self.cache.release(*self._slots.pop(sentence))
         for sentence in sentences:
@@ -105,7 +105,7 @@ class Draft:
         return np.concatenate([self._slots[sentence][1] for sentence in sentences])
 
     def _read(self, slots_B: np.ndarray, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Read a chunk of the tokens that each slot lacks: (hidden_BD of its last token, whether it lacks no more)."""
+        """Read a chunk of the tokens that slots lack: (hidden_BD of each slot's last token, whether none is unread)."""
         cache, firsts, limit = self.cache, [], self.model.sizes.max_positions or None
         tokens = [tokens_T[:limit] for tokens_T in tokens]
         for slot, tokens_T in zip(slots_B.tolist(), tokens):
@@ -122,14 +122,12 @@ class Draft:
 
 
 class _StepInputs(NamedTuple):
-    """The inputs of a step, as ``choose_behind`` takes them, each one's offset in its proposal, and the proposed token
-    behind it, or -1.
-    """
+    """The inputs of a step: the next input of each sentence, then its proposal."""
 
-    inputs: Beams
-    counts_B: np.ndarray
-    offsets_N: np.ndarray
-    proposals_N: np.ndarray
+    inputs: Beams  # as ``choose_behind`` takes them
+    counts_B: np.ndarray  # inputs of each sentence
+    offsets_N: np.ndarray  # the input's position among its sentence's inputs
+    proposals_N: np.ndarray  # the proposed token behind the input, or -1
 
 
 class SpeculativeBatch(DecodingBatch):
@@ -139,43 +137,43 @@ class SpeculativeBatch(DecodingBatch):
 
     def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
         super().__init__(model, cache, scheduler, job, end_id, unk_id)
-        draft, rows = job.speculate, model.sizes.vocabulary
-        self._draft = Draft(draft, rows, scheduler, job, end_id, unk_id) if isinstance(draft, Decoder) else None
+        draft, size = job.speculate, model.sizes.vocabulary
+        self._draft = Draft(draft, size, scheduler, job, end_id, unk_id) if isinstance(draft, Decoder) else None
 
     def run(self) -> bool:
-        """A step of this batch alone."""
+        """Make a step of this batch alone."""
         step = self._step_inputs()
         if len(step.offsets_N) > len(step.counts_B) or not super().run():
             self._accept(step, *choose_behind(self, step.inputs, step.counts_B))
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As for other batches, with the proposal behind each token."""
+        """The inputs of the next step, as in DecodingBatch, with the proposal behind each token."""
         self._inputs = step = self._step_inputs()
         positions_N, tokens_N = step.inputs.positions_B.astype(np.int32), step.inputs.tokens_BR[:, 0]
         return step.inputs.slots_BR[step.offsets_N == 0, 0], tokens_N, positions_N, step.counts_B
 
     def advance(self, hidden_ND: np.ndarray) -> None:
-        """As for other batches, perhaps by several tokens."""
-        rows = self._rows(self._inputs.inputs, 1)
-        self._accept(self._inputs, *self.choice.best(hidden_ND, rows, 1, self.options.scored))
+        """Move each sentence on by a token or several, from the hidden states of a step."""
+        rows = self.candidate_rows(self._inputs.inputs, 1)
+        self._accept(self._inputs, *self.choice.best(hidden_ND, rows, 1, self.options.needs_log_probs))
 
     def _step_inputs(self) -> _StepInputs:
         beams = self.beams
         assert beams is not None
-        proposed = self._propose(beams)
-        counts_B = np.array([1 + len(ids) for ids in proposed])
+        proposals = self._propose(beams)
+        counts_B = np.array([1 + len(ids) for ids in proposals])
         owners_N = np.repeat(np.arange(len(counts_B)), counts_B)
         offsets_N = np.arange(len(owners_N)) - (np.cumsum(counts_B) - counts_B)[owners_N]
-        proposals_N = np.concatenate([[*ids, -1] for ids in proposed]).astype(np.int32)
-        inputs = beams.select(owners_N).later(offsets_N)
+        proposals_N = np.concatenate([[*ids, -1] for ids in proposals]).astype(np.int32)
+        inputs = beams.select(owners_N).moved_by(offsets_N)
         inputs.tokens_BR[offsets_N > 0, 0] = proposals_N[proposals_N >= 0]
         return _StepInputs(inputs, counts_B, offsets_N, proposals_N)
 
     def _propose(self, beams: Beams) -> Sequence[Sequence[int]]:
         """A proposal for each sentence, behind its next input."""
-        rooms_B = (beams.limits_B - beams.steps_B - 1).tolist()
-        lengths = [min(sentence.proposal_length, room) for sentence, room in zip(beams.sentences_B.tolist(), rooms_B)]
+        rooms = (beams.limits_B - beams.steps_B - 1).tolist()
+        lengths = [min(sentence.proposal_length, room) for sentence, room in zip(beams.sentences_B.tolist(), rooms)]
         counts = fair_shares(lengths, max(0, MOST_ROWS - self.cache.slots))
         tokens = [
             np.append(self.cache.tokens(slot, 0, position), token)
@@ -200,20 +198,20 @@ class SpeculativeBatch(DecodingBatch):
             next_beams = self._move_on(beams, *best_candidates(beams.scores_BR, *candidates, 1))
             if next_beams is None:
                 break
-            right_B = next_beams.tokens_BR[:, 0] == [
+            was_proposed_B = next_beams.tokens_BR[:, 0] == [
                 proposals_N[row_of[sentence]] for sentence in next_beams.sentences_B.tolist()
             ]
-            beams, stopped = next_beams.select(right_B), next_beams.select(~right_B)
+            beams, stopped = next_beams.select(was_proposed_B), next_beams.select(~was_proposed_B)
             for sentence in beams.sentences_B.tolist():
                 row_of[sentence] += 1
                 sentence.accepted += 1
             for sentence, position in zip(stopped.sentences_B.tolist(), stopped.positions_B.tolist()):
                 self.cache.cut(int(sentence.slots_R[0]), position)
                 offset, row = int(offsets_N[row_of[sentence]]), row_of[sentence]
-                if proposals_N[row] >= 0:  # this one is wrong
+                if proposals_N[row] >= 0:  # a wrong token
                     sentence.proposal_length = max(1, offset)
                 elif offset:
                     sentence.proposal_length = 2 * offset + 1
             if len(stopped.steps_B):
-                result = stopped if result is None else result.joined(stopped)
+                result = stopped if result is None else result.joined_with(stopped)
         self.beams = result

@@ -1,9 +1,9 @@
 """A step: one token for every beam of a batch of sentences that have the same options.
 
-Greedy steps go without Python between kernels: one step is recorded, and runs again until a sentence ends. A recording
-is made for a number of rows, of which some may repeat the first, and for the cache's present tables. What changes from
-step to step, compiled code keeps up (``kernels/steps.py``). Afterwards beams and cache are as though each step had been
-made by itself.
+Greedy search runs without Python between kernels: one step is recorded, and runs again until a sentence ends. A
+recording is made for a number of rows, of which the last may repeat the first, and for the cache's present tables.
+Compiled code updates what changes from step to step (``kernels/steps.py``). Afterwards beams and cache are as though
+each step had been made by itself.
 """
 
 import math
@@ -25,9 +25,9 @@ from fastattn.decoding.search import (
     apply_prefix,
     are_ends,
     best_candidates,
+    continuing_candidates,
     coverage,
-    keep_beams,
-    normalized,
+    normalized_score,
     sentence_key,
 )
 from fastattn.errors import InputError
@@ -38,8 +38,8 @@ from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
-FIRST_AHEAD = 3  # tokens of the first proposal
-EXPECTED_ANSWER = 128  # tokens of a continuation, which may have any length
+FIRST_PROPOSAL = 3  # tokens
+EXPECTED_ANSWER = 128  # tokens that room is kept for behind a prompt; the answer may have any length
 
 
 def expected_rows(job: Job) -> int:
@@ -51,7 +51,7 @@ def expected_rows(job: Job) -> int:
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
 
 
-# A list that grows at its end, of which several may share a beginning: (the last, those before), or ().
+# A beam's log-probabilities: (the last one, the Trace of the tokens before), or (). Beams may share a beginning.
 Trace: TypeAlias = tuple[float, "Trace"] | tuple[()]
 
 
@@ -60,16 +60,16 @@ class Sentence:
 
     limit        the most tokens of its target
     inputs_T     the decoder's inputs before the first token that the search chooses
-    cached       how many inputs of a prompt the cache has; -1: it has not looked for those that others have read
-    log_probs    of the inputs of a job that only scores, so far
-    memory_slot, slots_R  its slots in the cache: one for its source, one for each of ``beam`` beams
-    key          of its random samples
-    subset       the outputs that it chooses from; None: all tokens
-    cache_rows   about how many rows of the cache it will fill
+    cached       how many of the prompt's inputs the cache has; -1: nobody has looked yet for what other prompts share
+    log_probs    of a job that only scores: the log-probabilities so far
+    memory_slot, slots_R  slots in the cache: one for the source, one for each of ``beam`` beams
+    key          the key of the sentence's random samples
+    subset       the outputs that the sentence chooses from; None: all tokens
+    cache_rows   about how many rows of the cache the sentence will fill
     last_start   the position of the start's last token
     penalized_start  how many of the start's tokens penalties look back on
-    matcher      the one of the job's constraint
-    traces       of a job with log-probabilities, each beam's Trace
+    matcher      made by the job's constraint
+    traces       of a job with log-probabilities: each beam's Trace
     proposal_length  how many tokens the next proposal has; proposed, accepted: as in Hypothesis
     """
 
@@ -80,7 +80,7 @@ class Sentence:
     matcher: Any = None
 
     def __init__(self, ticket: Ticket, scheduler: WorkerSlot, max_positions: int):
-        """Shows a callback the target's prefix; it may end the target there."""
+        """Passes the target's prefix to a callback, which may end the target there."""
         self.ticket, job = ticket, ticket.job
         self.job: Job = job
         self.limit = job.limit(max_positions)
@@ -96,10 +96,10 @@ class Sentence:
         self.penalized_start = len(job.start) if job.penalizes_start else 0
         self.traces: list[Trace] = [()]
         self.hypotheses: list[Hypothesis] = []
-        self.proposal_length, self.proposed, self.accepted = FIRST_AHEAD, 0, 0
+        self.proposal_length, self.proposed, self.accepted = FIRST_PROPOSAL, 0, 0
 
     @property
-    def unread(self) -> int:
+    def unread_inputs(self) -> int:
         """How many inputs the cache lacks."""
         return len(self.inputs_T) - max(self.cached, 0)
 
@@ -112,82 +112,82 @@ class Beams:
     slots_BR: np.ndarray  # of the cache
     steps_B: np.ndarray  # tokens produced so far
     positions_B: np.ndarray  # of the next input
-    limits_B: np.ndarray
+    limits_B: np.ndarray  # the most tokens of the targets
     finished_B: np.ndarray  # hypotheses so far
     top_finished_B: np.ndarray  # whether the best beam has ever ended
-    scores_BR: np.ndarray
-    tokens_BR: np.ndarray
-    diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
+    scores_BR: np.ndarray  # sums of log-probabilities
+    tokens_BR: np.ndarray  # the next inputs
+    diverged_BR: np.ndarray  # whether a token of the beam differed from the favoured prefix
     subsets_B3: np.ndarray  # where the sentences' OutputSubsets lie, if they have any
 
     def select(self, chosen_B: np.ndarray) -> "Beams":
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
 
-    def later(self, tokens: int | np.ndarray) -> "Beams":
-        """The beams so many tokens later: their steps and positions, by which rows and random numbers are found."""
+    def moved_by(self, tokens: int | np.ndarray) -> "Beams":
+        """The beams with later steps and positions, by which rows and random numbers are found."""
         return replace(self, steps_B=self.steps_B + tokens, positions_B=self.positions_B + tokens)
 
-    def joined(self, more: "Beams") -> "Beams":
-        return Beams(*(np.concatenate([getattr(self, f.name), getattr(more, f.name)]) for f in fields(self)))
+    def joined_with(self, other: "Beams") -> "Beams":
+        return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
 
 
 def may_improve(
-    options: DecodingOptions, beams: Beams, full_B: np.ndarray, scores_BR: np.ndarray, forced: bool
+    options: DecodingOptions, beams: Beams, full_B: np.ndarray, scores_BR: np.ndarray, forces_end: bool
 ) -> np.ndarray:
-    """The sentences of ``full_B`` that go on by transformers' rules: they have as many ended hypotheses as beams.
+    """Which sentences of ``full_B``, with as many ended hypotheses as beams, go on by transformers' rules.
 
-    scores_BR  sums of log-probabilities of the beams that would go on, with a token more than in ``beams``
-    forced     whether an end is forced behind the last token
+    scores_BR   sums of log-probabilities of the beams that would go on, with a token more than in ``beams``
+    forces_end  whether an end is forced behind the last token
     """
     improving_B, rules, penalty = np.zeros(len(full_B), bool), options.rules, options.length_penalty
     for b in np.flatnonzero(full_B).tolist() if rules is not None and rules.early_stopping != "true" else ():
-        length, limit = int(beams.steps_B[b]) + 1, int(beams.limits_B[b]) + forced
+        length, limit = int(beams.steps_B[b]) + 1, int(beams.limits_B[b]) + forces_end
         length = limit if rules is not None and rules.early_stopping == "never" and penalty > 0 else length
-        ended = sorted((hypothesis.score for hypothesis in beams.sentences_B[b].hypotheses), reverse=True)
-        improving_B[b] = normalized(float(scores_BR[b].max()), length, penalty) > ended[: options.wanted][-1]
+        scores = sorted((hypothesis.score for hypothesis in beams.sentences_B[b].hypotheses), reverse=True)
+        worst = scores[: options.hypotheses_to_find][-1]
+        improving_B[b] = normalized_score(float(scores_BR[b].max()), length, penalty) > worst
     return improving_B
 
 
-AT_ONCE = 0.003  # seconds of steps after which the queue, interrupts and ended sentences have their turn
-FIRST_GUESS = 2e-11  # seconds of a weight and a row
-MOST_TOKENS = 1024  # of all rows together, in AT_ONCE
-PROGRAMS = 16  # recordings that are kept, each for another number of rows
+RUN_SECONDS = 0.003  # after steps that take so long, the queue, interrupts and ended sentences have their turn
+GUESSED_SECONDS = 2e-11  # of a step, for each weight and row, until a step has been timed
+MOST_TOKENS = 1024  # of all rows together, in one run
+MOST_PROGRAMS = 16  # recordings that are kept, each for another number of rows
 COLUMNS = 512  # a recording has room for a multiple of so many columns of subsets
 
 
 class RecordedSteps:
-    """The steps of a batch of greedy search; ``scored``: whether they give log-probabilities."""
+    """The steps of a batch of greedy search."""
 
-    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
-        self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
-        self._rows = StepRows(0, 0)
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, recorder: Any):
+        self.model, self.cache, self.choice, self.recorder = model, cache, choice, recorder
+        self._rows, self._columns = StepRows(0, 0), 0
         self._programs: dict[tuple[int, int, bool], Any] = {}
         self._tables: tuple[np.ndarray, ...] = ()
-        self._columns = 0
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
         self._ends_E = np.array(choice.end_ids, np.int32)
 
     @property
     def size(self) -> int:
-        """About its bytes."""
+        """About how many bytes the recordings take."""
         return self.recorder.size
 
-    def takes(self, steps_B: np.ndarray) -> bool:
-        """Whether sentences at these steps have one recording: either all of them may end, or none."""
-        early_B = steps_B < self.choice.options.min_decoding_length
-        return bool(early_B.all() or not early_B.any())
+    def suits(self, steps_B: np.ndarray) -> bool:
+        """Whether one recording suits sentences at these steps: either all of them may end, or none."""
+        is_early_B = steps_B < self.choice.options.min_decoding_length
+        return bool(is_early_B.all() or not is_early_B.any())
 
-    def run(self, beams: Beams, linear: Any, most: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
-        """One step or several: (the beams before the last step, its scores_B1, its ids_B1).
+    def run(self, beams: Beams, linear: Any, steps: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
+        """Make one step or several: (the beams before the last step, the last step's scores_B1 and ids_B1).
 
-        linear  of the sentences' OutputSubsets; None: they choose from all outputs
-        most    steps; None: as many as fit the time
-        Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded.
-        Raises CheckpointError as ``OutputProjection.top_k``.
+        linear  the layer of the sentences' OutputSubsets; None: they choose from all outputs
+        steps   at most so many; None: as many as fit the time
+        The run stops where a sentence ends, and before the first step at which a sentence may end. None if the step
+        cannot be recorded. Raises CheckpointError as ``OutputProjection.top_k``.
         """
         B, first = len(beams.steps_B), int(beams.positions_B.max())
         R, cache = padded(B), self.cache
-        steps = most or self._steps_at_once(beams, R)
+        steps = steps or self._steps_at_once(beams, R)
         fresh_F = cache.take_rows(B * steps, first + steps - 1)
         columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
         program = self._program(R, columns, linear, self._is_early(beams))
@@ -207,18 +207,18 @@ class RecordedSteps:
     def _steps_at_once(self, beams: Beams, R: int) -> int:
         """How many steps fit the time, the sentences' limits and the free rows of the cache; one at least."""
         sizes, B = self.model.sizes, len(beams.steps_B)
-        seconds = self._seconds.get(R, FIRST_GUESS * sizes.layer_weights * R)
+        seconds = self._seconds.get(R, GUESSED_SECONDS * sizes.layer_weights * R)
         room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
         longest = int((beams.limits_B - beams.steps_B).max())
         if self._is_early(beams):
             longest = min(longest, self.choice.options.min_decoding_length - int(beams.steps_B.max()))
-        return max(1, min(int(AT_ONCE / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
+        return max(1, min(int(RUN_SECONDS / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
 
     def _is_early(self, beams: Beams) -> bool:
         return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
 
     def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
-        """The rows of the sentences one token back: ``take_tokens`` moves each on, at the beginning of a step."""
+        """The sentences' rows as they were a token ago: a step begins with ``take_tokens``, which moves each row on."""
         rows, B = self._rows, len(beams.steps_B)
         slots_B = beams.slots_BR[:, 0]
         rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
@@ -235,12 +235,12 @@ class RecordedSteps:
         return rows
 
     def _program(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
-        """The program for R rows; None if there can be none."""
+        """The recording for R rows; None if the step cannot be recorded."""
         tables = self.cache.tables
         if (
             R > len(self._rows)
             or columns > self._columns
-            or any(a is not b for a, b in zip(tables, self._tables, strict=False))
+            or any(table is not recorded for table, recorded in zip(tables, self._tables, strict=False))
             or not self._tables
         ):
             self._programs.clear()
@@ -252,10 +252,10 @@ class RecordedSteps:
         program = self._programs.pop(key, None)
         if program is None:
             program = self._record(self._rows.first(R), linear, is_early)
-            while len(self._programs) >= PROGRAMS:
+            while len(self._programs) >= MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         if program is not None:
-            self._programs[key] = program  # drops it last
+            self._programs[key] = program  # last in the dict: the program used last is dropped last
         return program
 
     def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
@@ -264,7 +264,7 @@ class RecordedSteps:
         edits = self.choice.edits(CandidateRows(np.full(len(rows), steps)))
         edits = model.output.with_cap(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
-        normalized = self.scored or edits.suppressed_RJ is not None
+        normalized = self.choice.options.needs_log_probs or edits.suppressed_RJ is not None
         rows.tokens_R[:] = 0
         room, limit = self.cache.histories_RS.shape[1], model.sizes.max_positions
         rows.positions_R[:] = min(room, limit or room) - 1
@@ -278,7 +278,7 @@ class RecordedSteps:
 
 
 def padded(rows: int) -> int:
-    """How many rows the recording for so many has: one of few numbers, near those of whole tiles."""
+    """How many rows a recording for at least ``rows`` rows has: one of few numbers, near those of whole tiles."""
     if rows <= 8:
         return rows if rows <= 4 else 6 if rows <= 6 else 8
     grain = 8 if rows <= 128 else 16
@@ -295,33 +295,33 @@ class DecodingBatch:
     def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
         self.cache, self.scheduler, self.options = cache, scheduler, job.options
         self.choice = Candidates(model, job.options, end_id, unk_id)
-        self.has_lists, self.speculate, self.kind = job.allowed is not None, job.speculate, job.kind
-        self.end_ids = self.choice.end_ids
-        self.beam = self.options.beam_size
-        self.candidates = 1 if self.options.greedy else 2 * self.beam
+        self.has_subsets = job.find_allowed_ids is not None or self.choice.shortlist is not None
+        self.speculate, self.batch_key = job.speculate, job.batch_key
+        self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
+        self.candidates = 1 if self.options.is_greedy else 2 * self.beam
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
         self.recorded = self._recorded_steps(model)
         self.rules = self.options.rules if self.beam > 1 else None
         self._forces_end = self.options.rules is not None and self.options.rules.forced_end
-        self._last_match = self.options  # the last that were equal to these
+        self._last_match = self.options  # the options of the last job that belonged here
 
-    def takes(self, job: Job) -> bool:
+    def suits(self, job: Job) -> bool:
         """Whether a job belongs in this batch."""
         if job.options is not self._last_match:
             if _common_options(job.options) != _common_options(self.options):
                 return False
             self._last_match = job.options
-        return self.kind == job.kind
+        return self.batch_key == job.batch_key
 
     def sentences(self) -> list[Sentence]:
         """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
     def admit(self, sentence: Sentence, memory_slot: int | None = None) -> None:
-        """Prepare a sentence for this batch; ``memory_slot``: give it slots in the cache, with this memory."""
+        """Prepare a sentence for this batch; with ``memory_slot`` the sentence gets slots in the cache too."""
         job = sentence.job
-        if self.options.sampled:
+        if self.options.is_sampled:
             content = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
             sentence.key = sample_key(job.options.seed or 0, content, job.hypothesis)
         if memory_slot is not None:
@@ -332,16 +332,16 @@ class DecodingBatch:
     def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
         """Steps without Python between kernels, where the options allow a recording."""
         options = self.options
-        looks_back = self.choice.needs_past or options.biased or self.wants_attention
-        is_recordable = options.greedy and not options.sampled and not looks_back and model.sizes.records
+        looks_back = self.choice.needs_past or options.is_biased or self.wants_attention
+        is_recordable = options.is_greedy and not options.is_sampled and not looks_back and model.sizes.records
         recorder = model.ops.recorder() if is_recordable else None
-        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
+        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, recorder)
 
     def run(self) -> bool:
-        """Make steps of this batch alone, until a sentence ends; False, and none, if they cannot be recorded now."""
+        """Make recorded steps of this batch alone, until a sentence ends; False, and no step, if that is impossible."""
         beams, recorded = self.beams, self.recorded
         assert beams is not None
-        if recorded is None or not recorded.takes(beams.steps_B):
+        if recorded is None or not recorded.suits(beams.steps_B):
             return False
         subset = beams.sentences_B[0].subset
         one_by_one = self._calls_back or self._stops or self._traces or self.speculate is not None
@@ -353,7 +353,7 @@ class DecodingBatch:
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: one token for each slot, or several."""
+        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: ``counts_R`` tokens for each slot."""
         assert self.beams is not None
         positions_B = self.beams.positions_B.astype(np.int32)
         positions_R = positions_B if self.beam == 1 else np.repeat(positions_B, self.beam)
@@ -361,16 +361,16 @@ class DecodingBatch:
         return slots_R, self.beams.tokens_BR.ravel(), positions_R, np.ones(len(slots_R), np.int64)
 
     def begin(self, sentences: list[Sentence], hidden_BD: np.ndarray) -> None:
-        """The first step after start and prefix: one row a sentence, the hidden state of its last input."""
+        """Make the sentences' first step after start and prefix, from the hidden states of their last inputs."""
         jobs = [sentence.job for sentence in sentences]
         limits_B = np.array([sentence.limit for sentence in sentences], np.int64)
         if self._forces_end:
             limits_B = np.maximum(limits_B - 1, 1)
-        # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
+        # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model prefers.
         forced_B = np.array(
             [job.prefix[limit - 1] if limit <= len(job.prefix) else -1 for job, limit in zip(jobs, limits_B)]
         )
-        prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
+        prefixed_B = np.array([len(job.prefix) > max(job.unscored_tokens, job.imposed_tokens) for job in jobs])
         steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
         if self.beams is None:
             self._calls_back = self._stops = self._traces = False
@@ -395,42 +395,43 @@ class DecodingBatch:
                 [(0, 0, 0) if sentence.subset is None else sentence.subset.place for sentence in sentences], np.int64
             ),
         )
-        # Always with scores, which show NaN in the projection's weights.
-        candidates = self._continuations(hidden_BD, beams, 1, scored=True)
+        # Always with log-probabilities, which show NaN in the projection's weights.
+        candidates = self._continuations(hidden_BD, beams, 1, needs_log_probs=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._move_on(beams, *candidates, forced_B >= 0)
         if started is not None:
-            self.beams = started if self.beams is None else self.beams.joined(started)
+            self.beams = started if self.beams is None else self.beams.joined_with(started)
 
     def advance(self, hidden_RD: np.ndarray) -> None:
         """One token for every beam, from the hidden states of a step."""
         assert self.beams is not None
-        candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
+        candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.needs_log_probs)
         self.beams = self._move_on(self.beams, *candidates)
 
     def _continuations(
-        self, hidden_RD: np.ndarray, beams: Beams, width: int, scored: bool
+        self, hidden_RD: np.ndarray, beams: Beams, width: int, needs_log_probs: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``best_candidates`` of sentences with ``width`` rows each."""
-        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, self._rows(beams, width), self.candidates, scored)
+        rows = self.candidate_rows(beams, width)
+        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidates, needs_log_probs)
         shape = len(beams.steps_B), width, -1
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
-    def _rows(self, beams: Beams, width: int) -> CandidateRows:
+    def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         """The inputs of the choice that the options need, for ``width`` rows of each sentence."""
         rows = CandidateRows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
-        if self.has_lists or self.choice.shortlist is not None:
+        if self.has_subsets:
             rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]
         if self.choice.needs_past:
-            contexts_B = np.array([sentence.job.context for sentence in sentences])
-            rows.produced_R = rows.steps_R - np.repeat(contexts_B, width)
+            unscored_B = np.array([sentence.job.unscored_tokens for sentence in sentences])
+            rows.produced_R = rows.steps_R - np.repeat(unscored_B, width)
             rows.lengths_R = rows.produced_R + np.repeat([sentence.penalized_start for sentence in sentences], width)
             ends_R = np.repeat(beams.positions_B, width) + 1
             rows.past_RT = self.cache.past(beams.slots_BR[:, :width].ravel(), ends_R - rows.lengths_R, rows.lengths_R)
-        if self.options.biased:
+        if self.options.is_biased:
             rows.bias_R = np.where(beams.diverged_BR, -1, self._bias_tokens(beams)[:, None]).ravel()
-        if self.options.sampled:
+        if self.options.is_sampled:
             rows.keys_R = np.array([sentence.key for sentence in sentences], np.uint64)
         return rows
 
@@ -445,34 +446,33 @@ class DecodingBatch:
         scores_BC: np.ndarray,
         ids_BC: np.ndarray,
         parents_BC: np.ndarray,
-        shown_B: np.ndarray | None = None,
+        told_B: np.ndarray | None = None,
     ) -> Beams | None:
-        """The beams after this step: records hypotheses that end, closes sentences that are done, advances the rest.
+        """Record hypotheses that end, close sentences that are done: the beams after this step, None without beams.
 
         parents_BC  the beam that each candidate continues
-        shown_B     sentences whose callbacks know their tokens already
-        None when no sentence goes on.
+        told_B      whether a sentence's callback has had the token already
         """
         R, options = self.beam, self.options
         last_B = beams.steps_B + 1 >= beams.limits_B
         ends_BC = are_ends(ids_BC, self.end_ids)
         if self._stops:
-            ends_BC = ends_BC | self._stopped(beams, ids_BC, parents_BC)
+            ends_BC = ends_BC | self._are_stopped(beams, ids_BC, parents_BC)
         if self._calls_back:
-            last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
+            last_B |= self._call_back(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, told_B)
         log_probs_BC: np.ndarray | None = None
         if self._traces:
             with np.errstate(invalid="ignore"):  # NaN where the beam's own score is -inf
                 log_probs_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
 
-        def close(b: int, c: int, forced: int = 0) -> None:
+        def record(b: int, c: int, forced_ends: int = 0) -> None:
             """Record the hypothesis that ends with a candidate."""
             sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
             trace = () if log_probs_BC is None else (float(log_probs_BC[b, c]), sentence.traces[parent])
             token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
-            sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced, trace))
+            sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced_ends, trace))
 
-        closed_B = last_B & (self._forces_end and R > 1)  # their beams that go on get a forced end now
+        closed_B = last_B & (self._forces_end and R > 1)  # all their open beams get a forced end now
         ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
         done_B: np.ndarray | None = None
         continuing: Any = np.s_[:, :R]
@@ -480,12 +480,12 @@ class DecodingBatch:
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
         if ended_BR.any() or closed_B.any():
             for b, r in np.argwhere(ended_BR).tolist():
-                close(b, r)
+                record(b, r)
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B & ~closed_B, finished_B, top_finished_B)
             if ids_BC.shape[1] > R:
-                continuing_BR = keep_beams(ends_BC, R)
+                continuing_BR = continuing_candidates(ends_BC, R)
                 continuing = np.arange(len(ids_BC))[:, None], continuing_BR
                 scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.shares_rows else scores_BC
                 done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continuing]).all(axis=1)
@@ -493,10 +493,10 @@ class DecodingBatch:
                 full_B = done_B & (closed_B | ~last_B)
                 done_B &= ~may_improve(options, beams, full_B, scores_BC[continuing], self._forces_end)
             for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
-                close(b, int(r if continuing_BR is None else continuing_BR[b, r]), forced=1)
+                record(b, int(r if continuing_BR is None else continuing_BR[b, r]), forced_ends=1)
             done_B |= closed_B
         diverged_BR = beams.diverged_BR
-        if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
+        if options.is_biased:  # by the beam's number, not by its ancestors, as in CTranslate2
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._bias_tokens(beams)[:, None])
         next_beams = Beams(  # ``replace`` takes six times as long
             beams.sentences_B,
@@ -513,8 +513,8 @@ class DecodingBatch:
         )
         parents_BR = parents_BC[continuing]
         if log_probs_BC is not None:
-            of_each = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
-            for sentence, log_probs_R, parents_R in of_each:
+            beams_of_each = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
+            for sentence, log_probs_R, parents_R in beams_of_each:
                 if sentence.job.with_log_probs:
                     sentence.traces = [
                         (log_prob, sentence.traces[parent]) for log_prob, parent in zip(log_probs_R, parents_R)
@@ -533,41 +533,41 @@ class DecodingBatch:
 
     def _are_done(self, last_B: np.ndarray, finished_B: np.ndarray, top_finished_B: np.ndarray) -> np.ndarray:
         """Which sentences have all hypotheses that they need."""
-        if self.options.greedy:
+        if self.options.is_greedy:
             return finished_B > 0
         if self.options.longer_is_worse and self.rules is None:  # later beams cannot overtake
             return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
-        return last_B | (finished_B >= self.options.wanted)
+        return last_B | (finished_B >= self.options.hypotheses_to_find)
 
-    def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
-        """Which candidates end by their jobs' Stop."""
+    def _are_stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
+        """Which candidates end by their jobs' stop rules."""
         stopped_BC = np.zeros(ids_BC.shape, bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
             stop = sentence.job.stop
             for c in range(ids_BC.shape[1] if stop is not None else 0):
                 end = int(beams.positions_B[b]) + 1
-                first = max(sentence.last_start + 1, end + 1 - stop.tokens)
+                first = max(sentence.last_start + 1, end + 1 - stop.window)
                 past = self.cache.tokens(int(sentence.slots_R[parents_BC[b, c]]), first, end)
                 stopped_BC[b, c] = stop.is_end([*past.tolist(), int(ids_BC[b, c])])
         return stopped_BC
 
     def _hypothesis(
-        self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced: int, trace: Trace
+        self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced_ends: int, trace: Trace
     ) -> Hypothesis:
-        """The parent's tokens and the last one; ``forced``: how many end tokens of probability 1 stand behind it."""
+        """The parent's tokens and ``token``; its length counts ``forced_ends`` end tokens of probability 1 too."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
         past = self.cache.tokens(slot, sentence.last_start + 1, end)
         tokens = np.empty(len(past) + 1, np.int32)  # np.append takes three times as long
         tokens[:-1], tokens[-1] = past, token
-        if not options.scored:
+        if not options.needs_log_probs:
             log_probability = math.nan
-        counted = len(tokens) - sentence.job.context + forced
-        score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
+        scored_length = len(tokens) - sentence.job.unscored_tokens + forced_ends
+        score = normalized_score(log_probability, scored_length, options.length_penalty, options.word_penalty)
         attention_TS = self.cache.attention(slot, sentence.last_start, end) if self.wants_attention else None
-        if attention_TS is not None and options.coverage_penalty and counted:
-            score += options.coverage_penalty * coverage(attention_TS[-counted:])
+        if attention_TS is not None and options.coverage_penalty and scored_length:
+            score += options.coverage_penalty * coverage(attention_TS[-scored_length:])
         length = len(tokens)
         while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
             length -= 1
@@ -579,7 +579,7 @@ class DecodingBatch:
         return Hypothesis(
             tokens[:length],
             log_probability,
-            counted,
+            scored_length,
             score,
             attention_TS,
             np.array(log_probs[::-1], np.float32)[:length] if sentence.job.with_log_probs else None,
@@ -591,12 +591,12 @@ class DecodingBatch:
         """Return the sentence's best hypotheses and free its slots."""
         count = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-        if self.cache.shares_rows and self.beam == 1:  # a conversation goes on with it
+        if self.cache.shares_rows and self.beam == 1:  # a conversation's next prompt begins with this answer
             slot = int(sentence.slots_R[0])
             self.cache.keep(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search repeats its one hypothesis; a beam may end with fewer than num_hypotheses.
-        self.scheduler.finish(sentence.ticket, best * count if self.options.greedy else best)
+        self.scheduler.finish(sentence.ticket, best * count if self.options.is_greedy else best)
 
     def remove(self, sentences: set[Sentence]) -> None:
         """Give up those of the sentences that are in this batch."""
@@ -609,16 +609,16 @@ class DecodingBatch:
                 give_up(sentence, self.cache, self.scheduler)
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
-    def _show(
-        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, shown_B: np.ndarray | None
+    def _call_back(
+        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, told_B: np.ndarray | None
     ) -> np.ndarray:
-        """Pass the new tokens to the callbacks, but for sentences of ``shown_B``; returns which sentences they end.
+        """Pass new tokens to the callbacks, unless ``told_B``; returns which sentences the callbacks end.
 
-        last_B  sentences whose token is the last
+        last_B  whether a sentence's token is the last
         """
         stopped_B = np.zeros(len(ids_BC), bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
-            if sentence.job.options.callback is not None and (shown_B is None or not shown_B[b]):
+            if sentence.job.options.callback is not None and (told_B is None or not told_B[b]):
                 token = int(ids_BC[b, 0])
                 log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
                 step = int(beams.steps_B[b])
@@ -629,7 +629,7 @@ class DecodingBatch:
 def call_back(
     scheduler: WorkerSlot, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool
 ) -> bool:
-    """Whether the callback ends the sentence at this token; a callback that raises fails its request."""
+    """Pass a token to the job's callback: whether this ends the sentence. A callback that raises fails its request."""
     job: Job = ticket.job
     if job.options.callback is None or ticket.is_over:
         return False
@@ -651,17 +651,16 @@ def give_up(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> 
 
 
 def _common_options(options: DecodingOptions) -> dict[str, Any]:
-    # ``scored``, since a callback gets log-probabilities, whether or not the call returns them.
-    return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
-        "scored": options.scored
-    }
+    # ``needs_log_probs`` too, since a callback needs them, and sentences of a batch may differ in their callbacks.
+    common = {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE}
+    return common | {"needs_log_probs": options.needs_log_probs}
 
 
 class ConstrainedOutput:
     """An OutputProjection onto the ids that each row may choose.
 
     allowed_RV  bool
-    end_id      the choice of a row that may choose none, at a score below all others
+    end_id      the choice, at HOPELESS, of a row that no id is allowed for
     """
 
     def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
@@ -690,22 +689,23 @@ class ConstrainedOutput:
         subsets_R: Sequence[OutputSubset] | None = None,
         normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk) of the k most probable, best first, then -inf and -1; always normalized."""
+        """(log_probs_Rk, ids_Rk) of the k most probable ids, best first, then -inf and -1; always normalized."""
         log_probs_RV = self.all_log_probs(hidden_RD, edits, subsets_R)
-        best_Rk, ids_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32), np.full((len(log_probs_RV), k), -1)
-        for row_V, best_k, ids_k in zip(log_probs_RV, best_Rk, ids_Rk):
+        log_probs_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32)
+        ids_Rk = np.full((len(log_probs_RV), k), -1)
+        for row_V, log_probs_k, ids_k in zip(log_probs_RV, log_probs_Rk, ids_Rk):
             allowed = np.flatnonzero(row_V > -np.inf)
             if len(allowed) > k:
                 allowed = allowed[row_V[allowed] >= np.partition(row_V[allowed], len(allowed) - k)[len(allowed) - k]]
             allowed = allowed[np.argsort(-row_V[allowed], kind="stable")[:k]]
-            best_k[: len(allowed)], ids_k[: len(allowed)] = row_V[allowed], allowed
-        return best_Rk, ids_Rk.astype(np.int32)
+            log_probs_k[: len(allowed)], ids_k[: len(allowed)] = row_V[allowed], allowed
+        return log_probs_Rk, ids_Rk.astype(np.int32)
 
 
 class ConstrainedBatch(DecodingBatch):
-    """A batch of sentences each of which has its constraint.
+    """A batch of sentences with constraints.
 
-    A beam without enough allowed continuations goes on with placeholders, at -inf, which never end and give no
+    A beam with too few allowed continuations goes on with placeholders, at -inf, which never end and give no
     hypotheses.
     """
 
@@ -715,10 +715,10 @@ class ConstrainedBatch(DecodingBatch):
         sentence.matcher = sentence.job.constraint()
 
     def _recorded_steps(self, model: Decoder) -> None:
-        """None: which ids a step allows is known behind the one before."""
+        """None: which ids a step allows depends on the token of the step before."""
 
-    def _rows(self, beams: Beams, width: int) -> CandidateRows:
-        rows, output = super()._rows(beams, width), self.choice.model.output
+    def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
+        rows, output = super().candidate_rows(beams, width), self.choice.model.output
         allowed_BV = [self._allowed(beams, b, r) for b in range(len(beams.steps_B)) for r in range(width)]
         rows.output = ConstrainedOutput(output, np.array(allowed_BV), self.end_ids[0])
         return rows
@@ -726,25 +726,26 @@ class ConstrainedBatch(DecodingBatch):
     def _allowed(self, beams: Beams, b: int, r: int) -> np.ndarray:
         """Which ids may follow the tokens of a sentence's beam."""
         sentence: Sentence = beams.sentences_B[b]
-        nothing_V = np.zeros(self.choice.model.sizes.vocabulary, bool)
+        no_ids_V = np.zeros(self.choice.model.sizes.vocabulary, bool)
         if beams.scores_BR[b, r] == -np.inf or sentence.ticket.is_over:
-            return nothing_V
+            return no_ids_V
         slot, end = int(sentence.slots_R[r]), int(beams.positions_B[b]) + 1
         past = self.cache.tokens(slot, sentence.last_start + 1, end).tolist()
         try:
             allowed_V: np.ndarray = sentence.matcher.allowed(past)
         except InputError as error:
             self.scheduler.fail(sentence.ticket, error)
-            return nothing_V
+            return no_ids_V
         return allowed_V
 
-    def _move_on(self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, *rest: Any) -> Beams | None:
-        self._live_BC = scores_BC > -np.inf
+    def _move_on(self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, *arguments: Any) -> Beams | None:
+        self._is_allowed_BC = scores_BC > -np.inf
         placeholder = next(index for index in range(len(self.end_ids) + 1) if index not in self.end_ids)
-        return super()._move_on(beams, scores_BC, np.where(self._live_BC, ids_BC, np.int32(placeholder)), *rest)
+        ids_BC = np.where(self._is_allowed_BC, ids_BC, np.int32(placeholder))
+        return super()._move_on(beams, scores_BC, ids_BC, *arguments)
 
-    def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
-        return super()._stopped(beams, ids_BC, parents_BC) & self._live_BC
+    def _are_stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
+        return super()._are_stopped(beams, ids_BC, parents_BC) & self._is_allowed_BC
 
     def _close(self, sentence: Sentence) -> None:
         sentence.hypotheses = [

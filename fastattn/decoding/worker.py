@@ -1,9 +1,9 @@
 """A decoding worker, with continuous batching: sentences join and leave between steps.
 
 A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; a
-model without an encoder reads its prompt in chunks, one between two steps (``prompts.py``). Then the sentence is in
+model without an encoder reads the prompt in chunks, one between two steps (``prompts.py``). Then the sentence is in
 every step until it ends, and its room goes to a sentence that waits. Each row has its own position, and each batch its
-own options, so sentences of any age and any options share a step.
+own options, so sentences of any length and any options share a step.
 """
 
 from collections import Counter, deque
@@ -19,7 +19,7 @@ import numpy as np
 
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.prompts import PromptReader
-from fastattn.decoding.search import Job, Pass, late_search, stream_plan
+from fastattn.decoding.search import Job, Pass, stream_plan, timeout_error
 from fastattn.decoding.speculation import SpeculativeBatch
 from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, give_up
 from fastattn.errors import FastattnError
@@ -30,53 +30,53 @@ from fastattn.scheduling.request import Plan, Request, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
 
-# A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
-# is no gain, and the cache grows with every row.
-ROWS = 112
-# Of greedy search. 128 of zh-en on two threads take 1.41 s if all enter at once, 1.32 s if shorter ones fill the room
-# that becomes free; on one thread 2.3 s with 48 at once and with 64.
+# The most rows of a step. A step costs one pass over the weights, however few its rows, so each of many rows is
+# cheaper; beyond this number there is no gain, and the cache grows with every row.
+STEP_ROWS = 112
+# The most sentences of greedy search. 128 of zh-en on two threads take 1.41 s if all enter at once, 1.32 s if shorter
+# ones fill the room that becomes free; on one thread 2.3 s with 48 at once and with 64.
 SENTENCES = 48
-# A light model takes this many times as many sentences: its kernels are done before Python has prepared the next step.
+# For a light model these numbers are multiplied: its kernels are done before Python has prepared the next step.
 # Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
-LIGHT = 5
-LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
+LIGHT_FACTOR = 5
+LIGHT_WEIGHTS = 1 << 22  # the most weights of a light model's decoder layers
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
-TOKENS = 16384
-# A card takes this many times as many sentences and cache rows, within a quarter of its free memory: pools that double
-# take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of tiles at a time.
-ON_A_CARD = 8
+CACHE_ROWS = 16384
+# On a card sentences and cache rows are multiplied, within a quarter of its free memory: pools that double take half.
+# 48 rows fill one tile of 64, and all multiprocessors of a card together have hundreds of tiles at a time.
+CARD_FACTOR = 8
 # Source tokens of sentences that enter together, before the worker looks at the queue again: about 50 ms of a base
 # Transformer's encoder.
-ADMITTED = 1024
+SOURCE_TOKENS = 1024
 # Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
 PASS_ROWS = 2048
 # With little room, callers with nothing in progress wait so many seconds for one another: a pass over one sentence
 # costs about as much as a pass over many.
-PATIENCE = 0.03
-# Workers hand caches with recorded steps on to the next ones: of at most so many bytes each, and so many of them.
+NEWCOMERS_WAIT = 0.03
+# A worker hands its cache, with recorded steps, on to the next worker: at most so many bytes, and so many caches.
 SPARE_BYTES, MOST_SPARES = 1 << 23, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
-TURN = 0.03
+ADMISSION_SECONDS = 0.03
 
 
 class Capacity:
-    """How much a worker takes at once; ``free``: bytes of a card's memory, None on the CPU.
+    """How much a worker takes at once; ``free_bytes``: of a card's memory, None on the CPU.
 
-    tokens   sentences in progress are expected to fill at most so many cache rows
-    sources  sentences that enter together have at most so many source tokens
+    cache_rows     the most that the sentences in progress are expected to fill
+    source_tokens  the most of sentences that enter together
     """
 
-    def __init__(self, sizes: DecoderSizes, free: int | None = None):
-        self.tokens, self._scale = TOKENS, LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
-        if free is not None:
+    def __init__(self, sizes: DecoderSizes, free_bytes: int | None = None):
+        self.cache_rows, self._factor = CACHE_ROWS, LIGHT_FACTOR if sizes.layer_weights <= LIGHT_WEIGHTS else 1
+        if free_bytes is not None:
             row_bytes = sum((*sizes.row_widths, *sizes.memory_widths)) * np.dtype(sizes.row_dtype).itemsize
-            self.tokens = min(ON_A_CARD * TOKENS, free // 4 // max(row_bytes, 1))
-            self._scale = max(1, self.tokens // TOKENS)
-        self.sources = min(self._scale, 2 if free is None else ON_A_CARD) * ADMITTED
+            self.cache_rows = min(CARD_FACTOR * CACHE_ROWS, free_bytes // 4 // max(row_bytes, 1))
+            self._factor = max(1, self.cache_rows // CACHE_ROWS)
+        self.source_tokens = min(self._factor, 2 if free_bytes is None else CARD_FACTOR) * SOURCE_TOKENS
 
     def sentences(self, beam: int) -> int:
         """How many sentences of this beam size may be in progress."""
-        return max(1, min(self._scale * SENTENCES, self._scale * ROWS // beam))
+        return max(1, min(self._factor * SENTENCES, self._factor * STEP_ROWS // beam))
 
 
 def is_over(job: Job) -> bool:
@@ -87,63 +87,63 @@ def is_over(job: Job) -> bool:
 def begin(
     model: Decoder, cache: KeyValueCache, sentences: Sequence[Sentence], batches: Sequence[DecodingBatch]
 ) -> None:
-    """Start each sentence in its batch: one pass over beginnings that sentences share, one over the rest of each."""
-    heads = [sentence.inputs_T[: sentence.job.shared or None] for sentence in sentences]
-    keys = [_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
+    """Start each sentence in its batch: one pass over distinct heads (shared tokens, or all inputs), one over tails."""
+    heads = [sentence.inputs_T[: sentence.job.shared_tokens or None] for sentence in sentences]
+    keys = [_head_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
     memory_slots = [
-        cache.memory_slot_of(key) if sentence.job.shared else None for sentence, key in zip(sentences, keys)
+        cache.memory_slot_of(key) if sentence.job.shared_tokens else None for sentence, key in zip(sentences, keys)
     ]
-    leaders: dict[Hashable, int] = {}  # the first with each key whose beginning the cache does not have
+    leaders: dict[Hashable, int] = {}  # the first sentence with each head that the cache does not have
     for b, key in enumerate(keys):
         if memory_slots[b] is None:
             leaders.setdefault(key, b)
-    first = list(leaders.values())
+    led = list(leaders.values())
     memory, slot_of = None, dict[Hashable, int]()
-    if first:
-        memory = model.encode([sentences[b].job.source for b in first])
+    if led:
+        memory = model.encode([sentences[b].job.source for b in led])
         memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
         model.keep_memory(cache, rows_N, memory)
         slot_of = dict(zip(leaders, memory_slots_B.tolist()))
     for sentence, batch, key, memory_slot in zip(sentences, batches, keys, memory_slots):
         batch.admit(sentence, slot_of[key] if memory_slot is None else memory_slot)
     attention = any(sentence.job.options.needs_attention for sentence in sentences)
-    parts = []
-    if first:
-        parts.append(_run(model, cache, [sentences[b] for b in first], [heads[b] for b in first], attention, memory))
+    states = []
+    if led:
+        states.append(_prefill(model, cache, [sentences[b] for b in led], [heads[b] for b in led], attention, memory))
     count = Counter(keys)
     for b, (sentence, key) in enumerate(zip(sentences, keys)):
         slot = int(sentence.slots_R[0])
         if b != leaders.get(key):
             cache.begin_like(slot, sentence.memory_slot)
-        elif count[key] > 1 or sentence.job.shared:
+        elif count[key] > 1 or sentence.job.shared_tokens:
             cache.keep_beginning(sentence.memory_slot, slot, key)
     longer = [b for b, sentence in enumerate(sentences) if len(heads[b]) < len(sentence.inputs_T)]
     if longer:
         tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]
-        parts.append(_run(model, cache, [sentences[b] for b in longer], tails, attention, None))
+        states.append(_prefill(model, cache, [sentences[b] for b in longer], tails, attention, None))
     # The row behind each head and tail in the hidden states of both passes.
-    ends = accumulate([*(len(heads[b]) for b in first), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
-    of_heads, of_tails = dict(zip(leaders, ends)), dict(zip(longer, ends))
-    rows_B = np.array([of_tails[b] if b in of_tails else of_heads[key] for b, key in enumerate(keys)], np.int64) - 1
-    begin_in(model, batches, sentences, model.ops.concatenate_rows(parts), rows_B)
+    ends = accumulate([*(len(heads[b]) for b in led), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
+    head_ends, tail_ends = dict(zip(leaders, ends)), dict(zip(longer, ends))
+    rows_B = np.array([tail_ends[b] if b in tail_ends else head_ends[key] for b, key in enumerate(keys)], np.int64) - 1
+    begin_in_batches(model, batches, sentences, model.ops.concatenate_rows(states), rows_B)
 
 
-def begin_in(
+def begin_in_batches(
     model: Decoder, batches: Sequence[DecodingBatch], sentences: Sequence[Sentence], hidden_ND: Any, rows_B: np.ndarray
 ) -> None:
-    """The first step of each sentence in its batch, from the hidden state of its last input, row ``rows_B``."""
+    """Make each sentence's first step in its batch, from row ``rows_B`` of hidden_ND, which is of its last input."""
     for batch in dict.fromkeys(batches):
-        rows_b = [b for b, candidate in enumerate(batches) if candidate is batch]
-        batch.begin([sentences[b] for b in rows_b], model.ops.take_rows(hidden_ND, rows_B[rows_b]))
+        numbers = [b for b, candidate in enumerate(batches) if candidate is batch]
+        batch.begin([sentences[b] for b in numbers], model.ops.take_rows(hidden_ND, rows_B[numbers]))
 
 
-def _key(model: Decoder, job: Job, head_T: np.ndarray) -> Hashable:
-    """Sentences with equal keys share their memory and the cache's rows of their heads."""
-    sample = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
+def _head_key(model: Decoder, job: Job, head_T: np.ndarray) -> Hashable:
+    """The key of a head: sentences with equal keys share their memory and the cache's rows of their heads."""
+    sample = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.is_sampled else ()
     return job.source.tobytes(), head_T.tobytes(), job.options.needs_attention, sample
 
 
-def _run(
+def _prefill(
     model: Decoder,
     cache: KeyValueCache,
     sentences: Sequence[Sentence],
@@ -151,7 +151,7 @@ def _run(
     attention: bool,
     memory: Memory | None,
 ) -> np.ndarray:
-    """hidden_ND of the sentences' next tokens; with a memory, the tokens are their first."""
+    """hidden_ND of the sentences' next tokens; with a memory, these are the first tokens."""
     starts_B1, tokens_N = np.cumsum([0, *map(len, tokens)]), np.concatenate(tokens)
     slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
     firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
@@ -177,25 +177,25 @@ Spares: TypeAlias = list[tuple[KeyValueCache, DecodingBatch | None]]
 class DecodingWorker:
     """Decodes Jobs, and does Passes.
 
-    end_id, unk_id  of the model's vocabulary
+    end_id, unk_id  the end token and the unknown token of the model's vocabulary
     spares          caches that workers of the model hand on to one another, some with an empty batch
     """
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, spares: Spares | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
-        self._capacity = Capacity(model.sizes, model.ops.free_memory())  # before its own cache
+        self._capacity = Capacity(model.sizes, model.ops.free_memory())  # before this worker's cache takes memory
         self._spares: Spares = [] if spares is None else spares
-        self._spare_batch: DecodingBatch | None = None  # the one that came with this worker's cache
+        self._spare_batch: DecodingBatch | None = None  # the empty batch that came with this worker's cache
         self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
         self._admitted_at = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether sentences in progress may have an allowance
-        self._pass_seconds = 0.0  # of passes in this call of ``advance``, which no sentence pays for
+        self._pass_seconds = 0.0  # of Passes in this call of ``advance``, which no sentence's allowance pays for
         self._reader = PromptReader(model)
-        self.prompts = self._reader.prompts  # not read whole; [] with an encoder
+        self.prompts = self._reader.prompts  # sentences with prompts that are not read whole; [] with an encoder
 
     def advance(self) -> bool:
-        """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
+        """Admit waiting sentences, then make a step of all in progress; False if there was nothing to do."""
         start, self._pass_seconds = monotonic(), 0.0
         has_arrivals = False
         for tickets in self._arrivals() if self.scheduler.waiting() else ():
@@ -211,14 +211,14 @@ class DecodingWorker:
         if not self.batches and not self.prompts:
             return has_arrivals
         if self.prompts:
-            self._read_on()
+            self._read_prompts()
         if self.batches:
             self._step()
         self._give_up_late(start)
         return True
 
     def sentences(self) -> list[Sentence]:
-        """All sentences in progress, those whose prompts are not read whole among them."""
+        """All sentences in progress, also those whose prompts are not read whole."""
         return [*self.prompts, *(sentence for batch in self.batches for sentence in batch.sentences())]
 
     def drop(self) -> None:
@@ -226,9 +226,9 @@ class DecodingWorker:
         self._remove({sentence for sentence in self.sentences() if sentence.ticket.is_over})
 
     def _arrivals(self) -> Iterator[list[Ticket]]:
-        """Yield tickets of waiting sentences, some at a time, while there is room; do waiting passes at once."""
+        """Take tickets while there is room: do Passes at once, yield the tickets of sentences, some at a time."""
         start = perf_counter()
-        while self.scheduler.waiting() and (tickets := self._take()):
+        while self.scheduler.waiting() and (tickets := self._take_tickets()):
             self._admitted_at = perf_counter()
             self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
             self._pass_seconds += perf_counter() - self._admitted_at
@@ -241,50 +241,50 @@ class DecodingWorker:
             callers = {
                 ticket.request.caller for ticket in (*tickets, *(sentence.ticket for sentence in self.sentences()))
             }
-            if self._admitted_at > start + TURN and (len(callers) > 1 or not searches):
+            if self._admitted_at > start + ADMISSION_SECONDS and (len(callers) > 1 or not searches):
                 break
 
-    def _take(self) -> list[Ticket]:
+    def _take_tickets(self) -> list[Ticket]:
         """Take tickets that there is room for."""
-        room = self._capacity
-        used = sum(len(batch.sentences()) / room.sentences(batch.beam) for batch in self.batches)
-        used += sum(1 / room.sentences(prompt.beam) for prompt in self.prompts)
+        capacity = self._capacity
+        used = sum(len(batch.sentences()) / capacity.sentences(batch.beam) for batch in self.batches)
+        used += sum(1 / capacity.sentences(prompt.beam) for prompt in self.prompts)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
-        crowded = used > 0.75
-        if crowded and (perf_counter() < self._admitted_at + PATIENCE or not self.scheduler.newcomers()):
+        is_crowded = used > 0.75
+        if is_crowded and (perf_counter() < self._admitted_at + NEWCOMERS_WAIT or not self.scheduler.newcomers()):
             return []
         rows_of_each = [sentence.cache_rows for sentence in self.sentences()]
-        expected, longest, tokens, rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
+        cache_rows, longest, source_tokens, pass_rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
 
-        def has_room(ticket: Ticket, newcomer: bool) -> bool:
-            nonlocal used, expected, longest, tokens, rows
+        def has_room(ticket: Ticket, is_newcomer: bool) -> bool:
+            nonlocal used, cache_rows, longest, source_tokens, pass_rows
             job = ticket.job
             if isinstance(job, Pass):
-                fits = not rows or rows + job.length <= PASS_ROWS
-                rows += job.length
+                fits = not pass_rows or pass_rows + job.length <= PASS_ROWS
+                pass_rows += job.length
                 return fits
-            needed, part = expected_rows(job), 1 / room.sentences(job.options.beam_size)
-            # The longest sentence does not count, so that it keeps no others out.
-            if expected and expected + needed - max(longest, needed) > room.tokens:
+            rows, share = expected_rows(job), 1 / capacity.sentences(job.options.beam_size)
+            # The longest sentence does not count, so that it keeps no other sentence out.
+            if cache_rows and cache_rows + rows - max(longest, rows) > capacity.cache_rows:
                 return False
-            if tokens and tokens + len(job.source) > room.sources:
+            if source_tokens and source_tokens + len(job.source) > capacity.source_tokens:
                 return False
-            if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
+            if used and used + share > (2 if is_newcomer else 1) + 1e-9 or is_crowded and not is_newcomer:
                 return False
-            used, expected, tokens = used + part, expected + needed, tokens + len(job.source)
-            longest = max(longest, needed)
+            used, cache_rows, source_tokens = used + share, cache_rows + rows, source_tokens + len(job.source)
+            longest = max(longest, rows)
             return True
 
         return self.scheduler.take(has_room)
 
-    def _read_on(self) -> None:
+    def _read_prompts(self) -> None:
         """Read a chunk of the prompts; sentences whose prompt is whole now begin."""
         assert self.cache is not None
         ready, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
         batches = [self._batch_of(sentence.job) for sentence in ready]
         for sentence, batch in zip(ready, batches):
             batch.admit(sentence)
-        begin_in(self.model, batches, ready, hidden_BD, np.arange(len(ready)))
+        begin_in_batches(self.model, batches, ready, hidden_BD, np.arange(len(ready)))
         self._drop_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
@@ -299,11 +299,11 @@ class DecodingWorker:
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that these tickets and the sentences in progress need."""
         jobs, in_progress, capacity = [ticket.job for ticket in tickets], self.sentences(), self._capacity
-        # Room for as many that wait as may join them.
+        # Room also for those waiting jobs that may join the tickets.
         most = min(capacity.sentences(jobs[0].options.beam_size), len(jobs) + self.scheduler.waiting())
         factor = max(1, most // len(jobs))
         rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
-        rows, memory_rows = (max(n, min(capacity.tokens, n * factor)) for n in (rows, memory_rows))
+        rows, memory_rows = (max(n, min(capacity.cache_rows, n * factor)) for n in (rows, memory_rows))
         rows += sum(sentence.cache_rows for sentence in in_progress)
         memory_rows += sum(len(sentence.job.source) for sentence in in_progress)
         if self.cache is None and self._spares:
@@ -317,22 +317,22 @@ class DecodingWorker:
 
     def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:
-            if batch.takes(job):
+            if batch.suits(job):
                 return batch
         assert self.cache is not None
         spare, self._spare_batch = self._spare_batch, None
-        if spare is not None and spare.takes(job):
+        if spare is not None and spare.suits(job):
             batch = spare
             batch.scheduler = self.scheduler
         else:
-            kind = SpeculativeBatch if job.speculate is not None else DecodingBatch
-            kind = ConstrainedBatch if job.constraint is not None else kind
-            batch = kind(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
+            batch_class = SpeculativeBatch if job.speculate is not None else DecodingBatch
+            batch_class = ConstrainedBatch if job.constraint is not None else batch_class
+            batch = batch_class(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
         self.batches.append(batch)
         return batch
 
     def _step(self) -> None:
-        """One token for every beam of every sentence in progress; several, where there is one batch alone."""
+        """Make a step of all batches; a batch that is alone may make several."""
         cache, batches = self.cache, self.batches
         assert cache is not None
         if len(batches) == 1 and batches[0].run():
@@ -373,7 +373,7 @@ class DecodingWorker:
     def _drop_empty(self) -> None:
         """Drop batches without sentences; hand a cache without sentences on to the next worker.
 
-        With it go the beginnings that it keeps, and the last batch with its recorded steps.
+        The cache takes along the beginnings that it keeps, and the last batch with its recorded steps.
         """
         empty = [batch for batch in self.batches if batch.beams is None]
         if empty:
@@ -384,42 +384,42 @@ class DecodingWorker:
         steps = None if batch is None else batch.recorded
         if cache.shares_rows:
             cache.shrink(0, 0)
-        small = steps is not None and cache.size + steps.size <= SPARE_BYTES
-        if len(self._spares) < (1 if cache.shares_rows else MOST_SPARES) and (small or cache.shares_rows):
+        is_small = steps is not None and cache.size + steps.size <= SPARE_BYTES
+        if len(self._spares) < (1 if cache.shares_rows else MOST_SPARES) and (is_small or cache.shares_rows):
             self.cache = self._spare_batch = None
-            lets_go = batch is None or isinstance(batch.speculate, Decoder)  # the draft model may be closed meanwhile
-            self._spares.append((cache, None if steps is None or lets_go else batch))
+            drops_batch = batch is None or isinstance(batch.speculate, Decoder)  # the draft model may be closed by then
+            self._spares.append((cache, None if steps is None or drops_batch else batch))
 
 
-# With at least so many sentences a thread, each thread has sentences of its own; with fewer all share each product.
+# With at least so many sentences a thread, each thread has its own sentences; with fewer, threads share each product.
 SENTENCES_A_THREAD = 4
 
 
 class DecodingService:
-    """A scheduler whose workers decode, and a separate scheduler for each call that its own thread has to compute.
+    """A scheduler whose workers decode, and a separate one for each call that must run in the caller's thread.
 
-    end_id, unk_id  of the model's vocabulary
-    threads         of all callers together
+    end_id, unk_id  the end token and the unknown token of the model's vocabulary
+    threads         how many all callers use together
     """
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, spares=[])
         self.threads = threads
-        # Steps of a model without an encoder take as long as reading its weights, which one slot does once for all.
+        # A step of a model without an encoder takes as long as reading its weights. One slot reads them once for all.
         self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
         return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, SENTENCES_A_THREAD, slots)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
-        """The scheduler for a call with these options: a separate one if this thread must call a callback."""
+        """The scheduler for a call with these options: a separate one if the call has a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
 
     def stream(self, job: Job) -> Iterator[Step]:
         """Yield the tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
-        Nothing runs between two tokens, so closing the iterator ends the work. Raises as ``search_plan``, and
+        Nothing runs between two tokens, so closing the iterator ends the work. Raises as ``search_plan`` does, and
         SearchTimeout.
         """
         steps: list[Step] = []
@@ -434,13 +434,13 @@ class DecodingService:
             yield from steps
             steps.clear()
         if not in_time:
-            raise late_search(job.options)
+            raise timeout_error(job.options)
 
 
 # Streams of texts are read ahead in windows of so many source tokens: memory is bounded for any number of texts. The
-# first window is short, so that the first results come soon.
+# first window is short, so that the first results come soon; each window is twice as long as the one before.
 FIRST_WINDOW = 1024
-LAST_WINDOW, WINDOW_A_THREAD = 16384, 8192  # the greater of the first, and the second times the threads
+LAST_WINDOW, WINDOW_A_THREAD = 16384, 8192  # the longest window: the greater of the two, the second times the threads
 WINDOWS = 2  # in progress at once
 
 
@@ -454,27 +454,27 @@ def in_windows(
     """Yield the result of each text of a source of (tokens, text), in order.
 
     make_plan  (texts, the number of the first) -> the plan of their results
-    An error is raised behind the results before it; with return_exceptions a text's error is yielded in its place.
-    The results of the first window come as soon as they can. Later a window's results are yielded when the next one has
-    begun, so that neither the search nor the caller waits for the other.
+    An error is raised behind all earlier results; with return_exceptions a text's error is yielded in its place.
+    The results of the first window come as soon as they can. A later window's results are yielded when the window
+    behind it has begun, so that neither the search nor the caller waits for the other.
     """
     scheduler = service.scheduler(options)
-    window, done, failure = FIRST_WINDOW, 0, None
+    window, count, end = FIRST_WINDOW, 0, None
     last_window = max(LAST_WINDOW, WINDOW_A_THREAD * service.threads)
     requests: deque[Request] = deque()
     try:
-        while failure is None or requests:
+        while end is None or requests:
             results: list[Any] = []
-            if failure is None:
-                documents, _, failure = read_ahead(source, window)
-                plan = partial(make_plan, documents, done)
-                # This thread calls a callback itself, and computes a window that is the only one.
-                if options.callback is not None or not done or failure is not None and not requests:
+            if end is None:
+                texts, _, end = read_ahead(source, window)
+                plan = partial(make_plan, texts, count)
+                # This thread calls a callback itself, and computes the first window, and a window that is alone.
+                if options.callback is not None or not count or end is not None and not requests:
                     results = scheduler.run(plan)
-                elif documents:
+                elif texts:
                     requests.append(scheduler.start(plan))
-                window, done = min(2 * window, last_window), done + len(documents)
-            if requests and (failure is not None or len(requests) == WINDOWS):
+                window, count = min(2 * window, last_window), count + len(texts)
+            if requests and (end is not None or len(requests) == WINDOWS):
                 results = requests[0].result()
                 requests.popleft()
             for result in results:
@@ -484,12 +484,12 @@ def in_windows(
     finally:
         for request in requests:
             request.cancel()
-    if not isinstance(failure, StopIteration):
-        raise failure
+    if not isinstance(end, StopIteration):
+        raise end
 
 
 def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """A source for ``in_windows``: the (tokens, text) that ``read`` makes of (number, text), or (1, its error)."""
+    """A source for ``in_windows``: the (tokens, text) that ``read`` returns for (number, text), or (1, an error)."""
     for number, text in enumerate(texts):
         try:
             item: tuple[int, Any] = read(number, text)

@@ -23,7 +23,7 @@ from fastattn.encoders.vector_head import (
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
 from fastattn.loading.loaded_model import wrong_model_error
 from fastattn.processes.choice import Sharing
-from fastattn.scheduling.request import Plan, awaited, read_ahead
+from fastattn.scheduling.request import Plan, await_result, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.images import PatchSpec, PictureSpec, ResidualSpec
@@ -179,7 +179,7 @@ class Encoder(EncoderBase):
 
     async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **options: Any) -> np.ndarray:
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        return await awaited(partial(self.submit, texts, **options), caller)
+        return await await_result(partial(self.submit, texts, **options), caller)
 
     @explains_options(TEXTS, EncodeOptions)
     def encode_iter(self, texts: Iterable[str], **options: "Unpack[EncodeOptions]") -> Iterator[np.ndarray]:

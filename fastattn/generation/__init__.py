@@ -1,1 +1,1 @@
-"""Generator: from prompts to what a language model says next."""
+"""Generator: continues prompts with a language model; LanguageModelTranslator: translates with one."""

@@ -1,4 +1,4 @@
-"""Calls to a Generator: their options, as a caller writes them and as checked; their results."""
+"""Calls to a Generator: options, as a caller writes them and as they are checked; results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fastattn.text.constraints import Constraint, Constraints
 
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
-MOST_STOPS, LONGEST_STOP = 64, 1024  # strings, and characters of each: every token is compared with all
+MOST_STOPS, LONGEST_STOP = 64, 1024  # stop strings, and characters of each: all are looked for at every token
 
 
 class GenerationSearch(DecoderOptions, total=False):
@@ -55,7 +55,7 @@ class GenerationCall(NamedTuple):
 
 
 _FLAGS = ("special_tokens", "return_log_probs")
-_RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
+_FIELD_NAMES = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
 
 
 class GenerationResolver:
@@ -64,8 +64,8 @@ class GenerationResolver:
     def __init__(self, text: GeneratorText, tokenizer: GeneratorTokenizer):
         self._tokenizer = tokenizer
         names, more_names = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
-        known = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
-        self._decoding = DecodingResolver(*known, names, more_names, GENERATION, _RENAMED)
+        of_model = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.ids_of_tokens
+        self._decoding = DecodingResolver(*of_model, names, more_names, GENERATION, _FIELD_NAMES)
         self.default = self._decoding.default
         self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
 
@@ -73,30 +73,30 @@ class GenerationResolver:
         """A checked call; InputError for invalid options."""
         search: dict[str, Any] = {**options}
         stop = _checked_stop(search.pop("stop", ()))
-        named = {name: search.pop(name) for name in ("context", *_FLAGS) if name in search}
-        call = GenerationCall(self.default, stop, **named, details=details)
+        own_options = {name: search.pop(name) for name in ("context", *_FLAGS) if name in search}
+        call = GenerationCall(self.default, stop, **own_options, details=details)
         check_known("context", call.context, CONTEXTS)
-        matched = search.pop("regex", None), search.pop("json_schema", None)
+        regex, json_schema = search.pop("regex", None), search.pop("json_schema", None)
         draft = self._draft_of(search.pop("speculate", None))
         for name in (*_FLAGS, "details"):
             check_bool(name, getattr(call, name))
         if not search.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
-        if draft is not None and not decoding.greedy:
+        if draft is not None and not decoding.is_greedy:
             raise InputError("speculate needs beam_size=1")
         if not details and decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         if not details and call.return_log_probs:
             raise InputError("return_log_probs needs details=True: a text alone does not show them")
         decoding = replace(decoding, return_end_token=True, return_scores=details)
-        constraint = self._constraints.constraint(*matched, decoding.end_token)
+        constraint = self._constraints.constraint(regex, json_schema, decoding.end_token)
         if draft is not None and constraint is not None:
             raise InputError("speculate goes with no regex and no json_schema: what may come is not what is proposed")
         return call._replace(decoding=decoding, constraint=constraint, speculate=draft)
 
     def _draft_of(self, speculate: Any) -> Any:
-        """``Job.speculate`` from a call's ``speculate``; InputError for an invalid one."""
+        """``Job.speculate`` from a call's ``speculate``; InputError for an invalid value."""
         tokenizer = getattr(speculate, "_tokenizer", None)
         if not isinstance(tokenizer, GeneratorTokenizer):
             if speculate is not None:
@@ -128,13 +128,13 @@ class Generation:
     """A model's answer to a prompt: what ``generate(..., details=True)`` returns.
 
     text           the answer, without special tokens, up to the stop string that ended it
-    tokens         its ids, without the end token, with those of a stop string
+    tokens         the answer's ids, without the end token; ids of a stop string are among them
     score          log-probability / length ** length_penalty, of the whole answer, the end token counted
     finish_reason  "stop": an end token, a stop string or the callback; "length": max_new_tokens, or the context
     prompt_length  how many ids of the prompt the model has read
-    log_probs      with return_log_probs: float32, of each of ``tokens``
+    log_probs      with return_log_probs: float32, one for each of ``tokens``
     proposed, accepted  with ``speculate``: how many tokens were proposed, and how many of these are in the answer
-    alternatives   the answers behind the best, by rank, where num_hypotheses is above 1
+    alternatives   the other answers, best first, where num_hypotheses is above 1
     """
 
     text: str
@@ -150,12 +150,12 @@ class Generation:
 
 @dataclass(frozen=True)
 class TextScore:
-    """How probable a text is: its ids, and the log-probability of each but the first, float32."""
+    """How probable a text is: its ids, and the log-probability of each id but the first, float32."""
 
     tokens: list[int]
     log_probs: np.ndarray
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean of -log-probability; NaN for a text of no or one token."""
+        """exp of the mean of -log-probability; NaN for a text of fewer than two tokens."""
         return float(np.exp(-self.log_probs.mean(dtype=np.float64))) if len(self.log_probs) else float("nan")

@@ -1,4 +1,4 @@
-"""Generator: a prompt in, what a language model says next out."""
+"""Generator: continues prompts with a language model."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.search import Hypothesis, Job, allowances, late_search, search_plan
+from fastattn.decoding.search import Hypothesis, Job, allowances, search_plan, timeout_error
 from fastattn.decoding.worker import DecodingService, in_windows, read_each
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, without_errors
 from fastattn.generation.calls import (
@@ -25,7 +25,7 @@ from fastattn.generation.calls import (
 from fastattn.generation.prompts import ContextReader, Conversations, is_one_prompt
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
 from fastattn.loading.loaded_model import ModelBase, wrong_model_error
-from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.request import Plan, await_result
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
@@ -43,9 +43,9 @@ class Generator(ModelBase):
     cache_precision  of each token's keys and values: "float32", "bfloat16", "int8" (with a scale a head), or "auto"
                (float32 where precision is, else bfloat16)
 
-    An answer depends on its own prompt alone: the same bits whatever the other prompts, the number of threads, and
-    whether its beginning was computed before. One Generator may serve several Python threads at once; what they ask for
-    shares steps. Raises CheckpointError for a path without a valid checkpoint of such a model.
+    An answer depends on its own prompt alone: it has the same bits whatever the other prompts and the number of threads
+    are, and whether or not its beginning was computed before. One Generator may serve several Python threads at once:
+    their calls share steps. Raises CheckpointError for a path without a valid checkpoint of such a model.
     """
 
     _cache_precision = "auto"
@@ -102,7 +102,7 @@ class Generator(ModelBase):
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call without any: greedy search, but for the checkpoint's own settings.
+        """The options of a call that sets none: greedy search, but for the checkpoint's own settings.
 
         ``max_decoding_length`` is ``max_new_tokens`` here.
         """
@@ -128,30 +128,30 @@ class Generator(ModelBase):
         details: bool = False,
         **options: "Unpack[GenerationOptions]",
     ) -> Any:
-        """What the model says after a prompt: a str, or with ``details`` a Generation; of several prompts, a list.
+        """The model's answer to a prompt: a str, or with ``details`` a Generation; of several prompts, a list.
 
         prompts   a text, a list of token ids, or several of these
         messages  instead of prompts, a conversation or several: {"role": str, "content": str} of each message. The
                   checkpoint's chat template makes the prompt, with ``template_variables``; needs fastattn[chat]
         max_new_tokens  the most tokens of an answer (None: 256); min_new_tokens: end tokens are suppressed for so many
-        stop      texts; an answer ends before the first of them, wherever tokens begin and end
+        stop      a text or several; an answer ends before the first of them, wherever tokens begin and end
         context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
-                  its beginning: max_new_tokens have room then, but for half the context at most ("cut")
-        special_tokens  False: the prompt has its special tokens already, a template's say; none are added
+                  its beginning ("cut"): then max_new_tokens have room, but at most half the context
+        special_tokens  False: none are added, since the prompt has its special tokens already, for example a template's
         return_log_probs  with details, the log-probability of each token
-        regex, json_schema  what an answer matches as a whole: an expression of Rust's regex crate; a schema, as a dict
-                  or its text. End tokens may come only where it does, and probabilities are those among what may
-                  come; max_new_tokens still cuts an answer, which then only begins such a text, and its finish_reason
-                  is "length". Needs fastattn[constrain]
-        speculate  "prompt": propose what followed the last tokens where they stood before, in the prompt or the answer;
-                  a Generator with the same vocabulary: what that smaller model says. The same bits in fewer steps, and
-                  in less time where proposals are right: docs/speculation.md has figures; needs beam_size=1
-        Other options are those of ``DecodingOptions``: greedy search by default, samples if one whose name
-        begins with sampling_ is given. repetition_penalty, no_repeat_ngram_size and
-        suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
-        the answer alone, as in vLLM. Raises InputError for invalid options and prompts, SearchTimeout.
+        regex, json_schema  a whole answer matches the expression, of Rust's regex crate, or the schema, a dict or its
+                  text. An end token may come only where the answer matches, and probabilities are among the tokens that
+                  may come. max_new_tokens may still cut an answer: then it is only the beginning of a match, and its
+                  finish_reason is "length". Needs fastattn[constrain]
+        speculate  "prompt": propose what stood behind an earlier match of the last tokens, in the prompt or the answer;
+                  a Generator with the same vocabulary: propose that smaller model's choices. The same bits in fewer
+                  steps, and in less time where proposals are right: see docs/speculation.md; needs beam_size=1
+        Other options are those of ``DecodingOptions``: greedy search by default, samples with an option whose name
+        begins with sampling_. repetition_penalty, no_repeat_ngram_size and suppress_sequences look back on the prompt
+        too, as in transformers; presence_penalty and frequency_penalty on the answer alone, as in vLLM. Raises
+        InputError for invalid options and prompts, SearchTimeout.
         """
-        scheduler, make_plan = self._planned(prompts, details, options)
+        scheduler, make_plan = self._scheduler_and_plan(prompts, details, options)
         return scheduler.run(make_plan)
 
     def submit(
@@ -162,11 +162,11 @@ class Generator(ModelBase):
         caller: Hashable = None,
         **options: "Unpack[GenerationOptions]",
     ) -> "Future[Any]":
-        """``generate`` as a Future, computed by other threads beside what else was submitted; as ``Translator.submit``.
+        """``generate`` as a Future, which other threads compute together with other requests.
 
-        caller  who asks, any hashable value: callers get equal shares; None: this thread
+        caller  whoever asks, any hashable value: callers get equal shares; None: this thread
         """
-        scheduler, make_plan = self._planned(prompts, details, options, submitted=True)
+        scheduler, make_plan = self._scheduler_and_plan(prompts, details, options, is_submitted=True)
         return scheduler.submit(make_plan, caller)
 
     async def generate_async(
@@ -178,7 +178,7 @@ class Generator(ModelBase):
         **options: "Unpack[GenerationOptions]",
     ) -> Any:
         """``generate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        return await awaited(partial(self.submit, prompts, details=details, **options), caller)
+        return await await_result(partial(self.submit, prompts, details=details, **options), caller)
 
     def generate_iter(
         self,
@@ -188,13 +188,13 @@ class Generator(ModelBase):
         return_exceptions: bool = False,
         **options: "Unpack[GenerationOptions]",
     ) -> Iterator[Any]:
-        """Yield the answer to each prompt in order, as ``generate`` with the same options.
+        """Yield the answer to each prompt in order, like ``generate`` with the same options.
 
-        Reads some thousand tokens ahead, so memory is bounded. An error is raised after the answers before it; with
+        Reads some thousand tokens ahead, so memory is bounded. An error is raised after all earlier answers; with
         ``return_exceptions`` the FastattnError of a prompt is yielded in the place of its answer. ``messages``: an
-        iterable of conversations instead.
+        iterable of conversations, instead of prompts.
         """
-        prompts, render, options = self._conversations.split(prompts, options)
+        prompts, render, options = self._conversations.take_messages(prompts, options)
         call = self._resolver.call(options, details)
         check_bool("return_exceptions", return_exceptions)
 
@@ -210,10 +210,10 @@ class Generator(ModelBase):
     ) -> Iterator[str]:
         """Yield the text of an answer in pieces as it comes: whole characters, nothing of a stop string.
 
-        Options as in ``generate``, for greedy search or sampling. Other callers' answers share the steps; closing the
-        iterator ends the work. Raises InputError for invalid options.
+        Options are those of ``generate``, for greedy search or sampling. Other callers' answers share the steps;
+        closing the iterator ends the work. Raises InputError for invalid options.
         """
-        return self._stream(*self._streamed(prompt, options), caller)
+        return self._stream(*self._ids_and_call(prompt, options), caller)
 
     async def stream_async(
         self, prompt: Prompt | None = None, *, caller: Hashable = None, **options: "Unpack[GenerationOptions]"
@@ -226,25 +226,26 @@ class Generator(ModelBase):
         def put(step: Step | None) -> None:
             loop.call_soon_threadsafe(steps.put_nowait, step)
 
-        running = self._begin_answer(*await asyncio.to_thread(self._streamed, prompt, options), caller, put)
+        stream = self._begin_answer(*await asyncio.to_thread(self._ids_and_call, prompt, options), caller, put)
         try:
             while (step := await steps.get()) is not None:
-                if piece := running.piece(step):
+                if piece := stream.piece(step):
                     yield piece
-            if piece := running.end():
+            if piece := stream.end():
                 yield piece
-            yield self._generation(running.job, running.hypothesis, running.answer)
+            yield self._generation(stream.job, stream.hypothesis, stream.answer)
         finally:
-            running.request.cancel()
+            stream.request.cancel()
 
-    def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
-        prompt, options = self._conversations.rendered(prompt, options)
+    def _ids_and_call(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
+        """The ids of a prompt whose answer is streamed, and the checked options."""
+        prompt, options = self._conversations.render(prompt, options)
         call = self._resolver.call(options, details=True)
-        if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
+        if not call.decoding.is_greedy or call.decoding.num_hypotheses > 1:
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
         if call.decoding.callback is not None:
             raise InputError("stream takes no callback: it yields what comes")
-        (ids,) = self._reader.read(self._reader.checked([prompt]), call)
+        (ids,) = self._reader.read(self._reader.check([prompt]), call)
         return ids, call
 
     @overload
@@ -254,15 +255,15 @@ class Generator(ModelBase):
 
     @explains_options(GENERATION)
     def score(self, texts: str | Iterable[Any], *, special_tokens: bool = True) -> Any:
-        """The log-probability of each token of a text, given those before it; of several texts, a list.
+        """The log-probability of each token of a text but the first, given the tokens before; of several texts, a list.
 
-        The first token has none. ``TextScore.perplexity`` sums it up. Texts may be lists of ids; one of more ids than
-        ``max_length`` is an InputError.
+        ``TextScore.perplexity`` sums it up. Texts may be lists of ids; a text of more ids than ``max_length`` is an
+        InputError.
         """
         check_bool("special_tokens", special_tokens)
         call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
         is_single = is_one_prompt(texts)
-        ids_B = self._reader.ids(self._reader.checked([texts] if is_single else check_several("texts", texts)), call)
+        ids_B = self._reader.ids(self._reader.check([texts] if is_single else check_several("texts", texts)), call)
         for number, ids in enumerate(ids_B):
             if self._context and len(ids) > self._context:
                 raise InputError(f"text {number} has {len(ids)} tokens, the model's context {self._context}")
@@ -271,22 +272,22 @@ class Generator(ModelBase):
 
     # prompts
 
-    def _planned(
-        self, prompts: Any, details: bool, options: GenerationOptions, submitted: bool = False
+    def _scheduler_and_plan(
+        self, prompts: Any, details: bool, options: GenerationOptions, is_submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes its plan) of a call, after a check of its arguments.
+        """(scheduler, function that makes the plan) of a call, after a check of the call's arguments.
 
-        submitted  the plan reads the prompts, which takes a while
+        is_submitted  whether the plan reads the prompts, which takes a while
         """
-        prompts, options = self._conversations.rendered(prompts, options)
+        prompts, options = self._conversations.render(prompts, options)
         call = self._resolver.call(options, details)
         is_single = is_one_prompt(prompts)
-        checked = self._reader.checked([prompts] if is_single else check_several("prompts", prompts))
-        ids = None if submitted else self._reader.read(checked, call)
+        prompt_list = self._reader.check([prompts] if is_single else check_several("prompts", prompts))
+        ids_B = None if is_submitted else self._reader.read(prompt_list, call)
 
         def make_plan() -> Plan:
             results = without_errors(
-                (yield from self._plan(self._reader.read(checked, call) if ids is None else ids, call=call))
+                (yield from self._plan(self._reader.read(prompt_list, call) if ids_B is None else ids_B, call=call))
             )
             return results[0] if is_single else results
 
@@ -295,18 +296,18 @@ class Generator(ModelBase):
     # plans
 
     def _plan(self, prompts: Sequence[Any], first: int = 0, *, call: GenerationCall) -> Plan:
-        """The answer to each prompt, or its error; ``first``: the number of the first, for the callback."""
+        """A plan of the answer to each prompt, or its error; ``first``: the first prompt's number, for the callback."""
         readable = [b for b, ids in enumerate(prompts) if not isinstance(ids, FastattnError)]
         options, answers = call.decoding, {b: AnswerText(self._tokenizer, prompts[b], call.stop) for b in readable}
         if options.callback is not None:
             options = replace(options, callback=self._with_texts(options.callback, [first + b for b in readable]))
         allowance_of = allowances(readable, options)
         jobs = [self._job(prompts[b], options, call, answers[b], allowance_of.get(b)) for b in readable]
-        searched = dict(zip(readable, zip(jobs, (yield from search_plan(jobs, self._service.model.sizes)))))
+        hypotheses_of = yield from search_plan(jobs, self._service.model.sizes)
         results: list[Any] = list(prompts)
-        for b, (job, hypotheses) in searched.items():
+        for b, job, hypotheses in zip(readable, jobs, hypotheses_of):
             if not hypotheses:
-                results[b] = late_search(options)
+                results[b] = timeout_error(options)
             elif call.details:
                 best, *alternatives = [self._generation(job, hypothesis, answers[b]) for hypothesis in hypotheses]
                 results[b] = replace(best, alternatives=tuple(alternatives))
@@ -315,11 +316,11 @@ class Generator(ModelBase):
         return results
 
     def _plan_scores(self, texts: Sequence[np.ndarray]) -> Plan:
-        """The TextScore of each text."""
+        """A plan of the TextScore of each text."""
         options = self._resolver.default
-        scorable = [b for b, ids in enumerate(texts) if len(ids) > 1]
-        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scorable]
-        log_probs_of = dict(zip(scorable, (yield jobs)))
+        scored = [b for b, ids in enumerate(texts) if len(ids) > 1]
+        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scored]
+        log_probs_of = dict(zip(scored, (yield jobs)))
         return [TextScore(ids.tolist(), log_probs_of.get(b, np.zeros(0, np.float32))) for b, ids in enumerate(texts)]
 
     def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
@@ -350,30 +351,30 @@ class Generator(ModelBase):
         return Generation(text, tokens, hypothesis.score, *ending, (), hypothesis.proposed, hypothesis.accepted)
 
     def _with_texts(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
-        """A callback for the decoder, which knows jobs' numbers and ids: it passes prompts' numbers and texts on."""
-        token = self._tokenizer.token
+        """A callback for the decoder, whose Steps have jobs' numbers and no texts: adds prompts' numbers and texts."""
+        token_of = self._tokenizer.token
 
-        def call(step: Step) -> Any:
-            return callback(replace(step, sentence=numbers[step.sentence], token=token(step.token_id) or ""))
+        def call_with_text(step: Step) -> Any:
+            return callback(replace(step, sentence=numbers[step.sentence], token=token_of(step.token_id) or ""))
 
-        return call
+        return call_with_text
 
     def _stream(self, ids: np.ndarray, call: GenerationCall, caller: Hashable) -> Iterator[str]:
         steps = SimpleQueue[Step | None]()
-        running = self._begin_answer(ids, call, caller, steps.put)
+        stream = self._begin_answer(ids, call, caller, steps.put)
         try:
             while (step := steps.get()) is not None:
-                if piece := running.piece(step):
+                if piece := stream.piece(step):
                     yield piece
-            if piece := running.end():
+            if piece := stream.end():
                 yield piece
         finally:
-            running.request.cancel()
+            stream.request.cancel()
 
     def _begin_answer(
         self, ids: np.ndarray, call: GenerationCall, caller: Hashable, put: Callable[[Step | None], Any]
     ) -> RunningAnswer:
-        """An answer that other threads compute: they call ``put`` with each step, and with None behind the last."""
+        """An answer that other threads compute; these call ``put`` with each step, and with None behind the last."""
         answer, options = AnswerText(self._tokenizer, ids, call.stop), replace(call.decoding, callback=put)
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))
         request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)

@@ -1,4 +1,4 @@
-"""Simple rules that find answers which are no translations. They change nothing."""
+"""Simple rules that find answers which are no translations. The rules change no answer."""
 
 import difflib
 import re
@@ -7,7 +7,7 @@ from collections import Counter
 
 from fastattn.text.languages import Language
 
-# Remarks on an answer, and their meanings.
+# Remarks on an answer, and what each says of it.
 REMARKS = {
     "empty": "it has no text",
     "echo": "it is the source or nearly so, or has all of it",
@@ -18,36 +18,36 @@ REMARKS = {
     "script": "most of its letters are of another script",
     "cut": "it was cut at the greatest length",
 }
-_BEFORE = re.compile(
+_PREAMBLE = re.compile(
     r"\A\s*(?:(?:sure|certainly|of course|okay)\b[^\n]{0,80}[:!]"
     r"|(?:here(?:'s| is| are)|this is|the) (?:[\w']+ ){0,4}translat(?:ion|ed)\b[^\n]{0,60}(?::|\bis\b)|translation\s*:"
     r"|(?:以下|这)是[^\n]{0,20}(?:翻译|译文)|(?:翻译|译文)[^\n]{0,8}[:：])",
     re.IGNORECASE,
 )
-_AFTER = re.compile(
+_NOTE = re.compile(
     r"\n[^\S\n]*(?:[(（\[*]{1,4} ?)?(?:note|explanation|translator'?s note|注|说明|解释|备注)\*{0,2} ?[:：]",
     re.IGNORECASE,
 )
 _BLANK_LINE = r"\n[^\S\n]*\n"
 _QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
 LEAST_LETTERS, LEAST_WORDS = 8, 5  # shorter texts get no remarks on their script, or on an echo
-NEARLY, COMPARED = 0.9, 500  # the least similarity of an echo; how many characters are compared
+ECHO_SIMILARITY, ECHO_LENGTH = 0.9, 500  # an echo has more than this similarity in so many first characters
 
 
 def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
-    """The names from ``REMARKS`` that hold for an answer. ``instruction``: the line of the prompt around the source."""
+    """The names from ``REMARKS`` that hold for an answer. ``instruction``: a line of the prompt around the source."""
     source_lang, target_lang = languages
     if not source.strip():
         return ()
     if not answer.strip():
         return ("empty",)
     names = []
-    differ = not source_lang.scripts & target_lang.scripts
-    if source_lang != target_lang and _is_like(source, answer) and (differ or len(source.split()) >= LEAST_WORDS):
+    is_telling = not source_lang.scripts & target_lang.scripts or len(source.split()) >= LEAST_WORDS
+    if source_lang != target_lang and is_telling and _is_echo(source, answer):
         names.append("echo")
     if len(instruction) >= LEAST_LETTERS and instruction in answer and instruction not in source:
         names.append("prompt")
-    if any(rule.search(answer) and not rule.search(source) for rule in (_BEFORE, _AFTER)):
+    if any(pattern.search(answer) and not pattern.search(source) for pattern in (_PREAMBLE, _NOTE)):
         names.append("explanation")
     if re.search(_BLANK_LINE, answer.strip()) and not re.search(_BLANK_LINE, source.strip()):
         names.append("paragraphs")
@@ -58,15 +58,15 @@ def remarks(source: str, answer: str, languages: tuple[Language, Language], inst
     return tuple(names)
 
 
-def _is_like(source: str, answer: str) -> bool:
+def _is_echo(source: str, answer: str) -> bool:
     source, answer = (re.sub(r"[\W_]+", "", text.casefold()) for text in (source, answer))
     if not source or source == answer:
         return bool(source)
     if len(source) >= LEAST_LETTERS and source in answer:
         return True
-    if min(len(source), len(answer)) < NEARLY * max(len(source), len(answer)) or len(source) < LEAST_LETTERS:
+    if min(len(source), len(answer)) < ECHO_SIMILARITY * max(len(source), len(answer)) or len(source) < LEAST_LETTERS:
         return False
-    return difflib.SequenceMatcher(None, source[:COMPARED], answer[:COMPARED], False).ratio() > NEARLY
+    return difflib.SequenceMatcher(None, source[:ECHO_LENGTH], answer[:ECHO_LENGTH], False).ratio() > ECHO_SIMILARITY
 
 
 def _is_quoted(text: str) -> bool:

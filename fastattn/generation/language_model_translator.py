@@ -1,4 +1,4 @@
-"""LanguageModelTranslator: text in, its translation out, by a language model that was trained to translate."""
+"""LanguageModelTranslator: translates texts with a language model that was trained to translate."""
 
 import os
 import re
@@ -36,8 +36,8 @@ from fastattn.weights import download
 from fastattn.weights.containers.json_file import read_optional
 from fastattn.weights.folder import Directory
 
-LONGEST_PART = 1024  # tokens of a paragraph that is translated whole; its answer has at most twice as many
-_BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # what separates paragraphs
+LONGEST_PART = 1024  # tokens of a paragraph that is translated whole; the answer has at most twice as many
+_BLANK_LINES = re.compile(r"(\n[^\S\n]*\n\s*)")  # between paragraphs
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class MarkedTranslation:
     """What ``translate(..., details=True)`` returns.
 
     text        the best translation: the model's own words, but for spaces around paragraphs
-    hypotheses  the texts by rank, best first
-    scores      a hypothesis' score: the sum of its parts' ``Generation.score``
+    hypotheses  the translations, best first
+    scores      the score of each hypothesis: the sum of its parts' ``Generation.score``
     remarks     why the text may be no translation: names from ``generation.judging.REMARKS``; (): no remarks
     parts       the answer for each paragraph
     """
@@ -59,7 +59,7 @@ class MarkedTranslation:
 
 
 class _Document(NamedTuple):
-    """A text: the parts to translate, their prompts, and the whitespace before, between and after the parts."""
+    """A text: the parts to translate, the ids of their prompts, and the whitespace before, between and after them."""
 
     parts: list[str]
     prompts: list[np.ndarray]
@@ -67,7 +67,7 @@ class _Document(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """The checked options of a call."""
+    """The checked options of a call; ``limit``: the most tokens of a part."""
 
     generation: GenerationCall
     prompt: TranslationPrompt
@@ -84,9 +84,9 @@ class LanguageModelTranslator:
     precision, threads, device, cache_precision   of the Generator that is made for a path or name
 
     Prompts are those of the model's training. A paragraph is translated whole, unless it has more than 1,024 tokens or
-    no room in the context; then it is cut at sentences. An answer that is no translation is returned all the same:
-    ``MarkedTranslation.remarks`` says why it may be none. Raises CheckpointError as Generator does, InputError for
-    an unknown language or an unknown prompt.
+    no room in the context; then it is cut at sentences. Every answer is returned, even one that may be no translation:
+    ``MarkedTranslation.remarks`` says why. Raises CheckpointError as Generator does, InputError for an unknown language
+    or an unknown prompt.
     """
 
     returns_attention = False  # translations have no attention weights, unlike a Translator's
@@ -112,8 +112,8 @@ class LanguageModelTranslator:
             self.generator = model
         else:
             self.generator = Generator(model, precision, threads, device=device, cache_precision=cache_precision)
-            names = _names(model)
-        self._chat_template = self.generator._conversations.source
+            names = _model_names(model)
+        self._chat_template = self.generator._conversations.template_source
         self.prompt = prompt or recognize_prompt(names, self._chat_template)
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
@@ -124,20 +124,20 @@ class LanguageModelTranslator:
                  most tokens that a part may have
         Raises InputError for invalid options, SearchTimeout.
         """
-        scheduler, make_plan = self._planned(texts, details, options)
+        scheduler, make_plan = self._scheduler_and_plan(texts, details, options)
         return scheduler.run(make_plan)
 
     def submit(
         self, texts: str | Iterable[str], *, details: bool = False, caller: Hashable = None, **options: Any
     ) -> "Future[Any]":
-        """``translate`` as a Future, which other threads compute; as ``Translator.submit``."""
-        scheduler, make_plan = self._planned(texts, details, options)
+        """``translate`` as a Future, which other threads compute, like ``Translator.submit``."""
+        scheduler, make_plan = self._scheduler_and_plan(texts, details, options)
         return scheduler.submit(make_plan, caller)
 
     def translate_iter(
         self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
     ) -> Iterator[Any]:
-        """Yield the translation of each text in order; as ``Translator.translate_iter``."""
+        """Yield the translation of each text in order, like ``Translator.translate_iter``."""
         call = self._call(options, details)
         check_bool("return_exceptions", return_exceptions)
         source = read_each(check_several("texts", texts, "an iterable of str"), partial(self._read_one, call))
@@ -154,7 +154,7 @@ class LanguageModelTranslator:
     def __enter__(self) -> "LanguageModelTranslator":
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _call(self, options: Mapping[str, Any], details: bool) -> _Call:
@@ -164,8 +164,7 @@ class LanguageModelTranslator:
         if search.get("callback") is not None:
             raise InputError("a translation by a language model takes no callback")
         prompt = TranslationPrompt(self.prompt, *self._languages, terms, context)
-        generator = self.generator
-        limit = LONGEST_PART
+        generator, limit = self.generator, LONGEST_PART
         if generator.max_length:
             limit = min(limit, (generator.max_length - len(self._ids(prompt, "x"))) // 3)
             if limit < 1:
@@ -178,10 +177,10 @@ class LanguageModelTranslator:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         return _Call(generation, prompt, limit, details)
 
-    def _planned(self, texts: Any, details: bool, options: Mapping[str, Any]) -> tuple[Any, Callable[[], Plan]]:
+    def _scheduler_and_plan(self, texts: Any, details: bool, options: dict[str, Any]) -> tuple[Any, Callable[[], Plan]]:
         call = self._call(options, details)
-        several = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        documents = [self._read(text, call) for text in several]
+        text_list = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        documents = [self._read(text, call) for text in text_list]
 
         def make_plan() -> Plan:
             results = without_errors((yield from self._plan(call, documents)))
@@ -203,9 +202,9 @@ class LanguageModelTranslator:
             return len(self.generator._tokenizer.encode([part], False)[0])
 
         parts, gaps = [], [""]
-        for piece in _BLANK.split(text):
-            gaps[-1] += piece[: len(piece) - len(piece.lstrip())]
-            for part in split_to_fit(piece.lstrip(), length, call.limit, self._languages[0].code):
+        for paragraph in _BLANK_LINES.split(text):
+            gaps[-1] += paragraph[: len(paragraph) - len(paragraph.lstrip())]
+            for part in split_to_fit(paragraph.lstrip(), length, call.limit, self._languages[0].code):
                 parts.append(part.rstrip())
                 gaps.append(part[len(part.rstrip()) :])
         prompts = [self._ids(call.prompt, part) for part in parts]
@@ -217,7 +216,7 @@ class LanguageModelTranslator:
         return 1 + sum(map(len, document.prompts)), document
 
     def _plan(self, call: _Call, documents: Sequence[Any], first: int = 0) -> Plan:
-        """The translation of each document, or its error."""
+        """A plan of the translation of each document, or its error."""
         prompts = [ids for document in documents if isinstance(document, _Document) for ids in document.prompts]
         answers = iter((yield from self.generator._plan(prompts, first, call=call.generation)))
         results: list[Any] = []
@@ -227,14 +226,14 @@ class LanguageModelTranslator:
                 continue
             part_answers: list[Any] = list(islice(answers, len(document.parts)))
             error = next((answer for answer in part_answers if isinstance(answer, FastattnError)), None)
-            results.append(error or self._joined(document, part_answers, call))
+            results.append(error or self._join(document, part_answers, call))
         return results
 
-    def _joined(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
-        by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
+    def _join(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
+        answers_by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
         hypotheses = [
-            document.gaps[0] + "".join(answer.text.strip() + gap for answer, gap in zip(ranked, document.gaps[1:]))
-            for ranked in by_rank
+            document.gaps[0] + "".join(answer.text.strip() + gap for answer, gap in zip(answers_P, document.gaps[1:]))
+            for answers_P in answers_by_rank
         ]
         if not call.details:
             return hypotheses[0]
@@ -246,7 +245,7 @@ class LanguageModelTranslator:
                 *(("cut",) if answer.finish_reason == "length" else ()),
             )
         )
-        scores = [sum(answer.score for answer in ranked) for ranked in by_rank]
+        scores = [sum(answer.score for answer in answers_P) for answers_P in answers_by_rank]
         return MarkedTranslation(hypotheses[0], hypotheses, scores, tuple(remark_names), answers)
 
 
@@ -258,7 +257,7 @@ def _checked_terms(terms: Any) -> dict[str, str] | None:
     return dict(terms)
 
 
-def _names(model: str | os.PathLike[str]) -> list[str]:
+def _model_names(model: str | os.PathLike[str]) -> list[str]:
     """Names that may tell a checkpoint's family: of its path, of its folder, and in its config."""
     folder = download.resolve(model)
     names = [Path(model).name, folder.name]

@@ -1,4 +1,4 @@
-"""Prompts, texts, ids or conversations, to ids within a model's context."""
+"""From prompts, which are texts, ids or conversations, to ids within a model's context."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from fastattn.text.chat import ChatTemplate
 
 
 def is_one_prompt(prompts: Any) -> bool:
-    """Whether this is a single prompt: a text, or a list of whole numbers."""
+    """Whether ``prompts`` is a single prompt: a text, or a list of whole numbers."""
     if isinstance(prompts, np.ndarray):
         return prompts.ndim == 1 and prompts.dtype.kind in "iu"
     return isinstance(prompts, str) or (isinstance(prompts, list | tuple) and bool(prompts) and _are_ids(prompts))
@@ -27,7 +27,7 @@ def _are_ids(ids: Sequence[Any]) -> bool:
 
 
 def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
-    """The prompt, ids as int32; InputError for anything but a text or ids of the vocabulary."""
+    """The prompt, with ids as int32; InputError for anything but a text or ids of the vocabulary."""
     if isinstance(prompt, str):
         return prompt
     if not isinstance(prompt, list | tuple | np.ndarray) or not _are_ids(list(prompt)):
@@ -39,16 +39,17 @@ def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
 
 
 class ContextReader:
-    """Reads prompts for a model with a context of so many ids, prompt and answer together; 0: no limit.
+    """Reads prompts for a model.
 
-    first  of its methods: the number of the first prompt, for errors
+    context  the most ids of a prompt and its answer together; 0: no limit
+    first    an argument of the methods: the number of the first prompt, for errors
     """
 
     def __init__(self, tokenizer: GeneratorTokenizer, context: int, threads: int = 1):
         self._tokenizer, self._context, self.threads = tokenizer, context, threads
 
-    def checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
-        """The prompts: texts as they are, ids as int32."""
+    def check(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
+        """The prompts: texts as they are, ids as int32; InputError for an invalid prompt."""
         vocabulary = self._tokenizer.vocabulary
         return [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
 
@@ -65,7 +66,7 @@ class ContextReader:
 
     def read(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
         """int32 ids of each checked prompt, at least one, within the context."""
-        read = []
+        ids_B = []
         for number, ids in enumerate(self.ids(prompts, call, first), first):
             if not len(ids):
                 raise InputError(f"prompt {number} should have at least one token, has none")
@@ -76,16 +77,16 @@ class ContextReader:
                     f"prompt {number} has {len(ids)} tokens, and the model's context {self._context} for it and the "
                     'answer; context="cut" cuts its beginning'
                 )
-            read.append(ids)
-        return read
+            ids_B.append(ids)
+        return ids_B
 
     def read_one(self, call: GenerationCall, number: int, prompt: Any) -> tuple[int, np.ndarray]:
-        """(tokens, ids)."""
-        (ids,) = self.read(self.checked([prompt], number), call, number)
+        """(how many ids the prompt has, its ids)."""
+        (ids,) = self.read(self.check([prompt], number), call, number)
         return len(ids), ids
 
     def _cut(self, ids: np.ndarray, count: int) -> np.ndarray:
-        """The last ids, behind the special tokens at the beginning."""
+        """``count`` ids: the special tokens at the beginning, if there are any, and the last ids."""
         start = self._tokenizer.start_ids
         if len(ids) <= count:
             return ids
@@ -94,20 +95,20 @@ class ContextReader:
 
 
 class Conversations:
-    """Makes prompts of one model's conversations."""
+    """Makes prompts of conversations, by the chat template of one model."""
 
     def __init__(self, text: GeneratorText):
-        self.source, self._special_tokens = text.chat_template, text.special_tokens
+        self.template_source, self._special_tokens = text.chat_template, text.special_tokens
 
     @lazy
     def template(self) -> ChatTemplate:
-        """Raises InputError for a checkpoint without a template, CheckpointError for an invalid one."""
-        if not self.source:
+        """Raises InputError for a checkpoint without a template, CheckpointError for an invalid template."""
+        if not self.template_source:
             raise InputError("the checkpoint has no chat template: give prompts, not messages")
-        return ChatTemplate(self.source, self._special_tokens)
+        return ChatTemplate(self.template_source, self._special_tokens)
 
-    def split(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any] | None, Any]:
-        """(prompts, None, options) of a call; with ``messages`` (conversations, function to a prompt, further options).
+    def take_messages(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any] | None, Any]:
+        """(prompts, None, options); of a call with messages: (conversations, function to a prompt, other options).
 
         A template writes the special tokens itself, so the tokenizer adds none unless the call has special_tokens=True.
         """
@@ -123,9 +124,9 @@ class Conversations:
             raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
         return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **search}
 
-    def rendered(self, prompts: Any, options: Any) -> tuple[Any, Any]:
-        """(prompts, options) of a call; its conversations are prompts now."""
-        prompts, render, search = self.split(prompts, options)
+    def render(self, prompts: Any, options: Any) -> tuple[Any, Any]:
+        """(prompts, options) of a call; ``messages`` are made into prompts."""
+        prompts, render, search = self.take_messages(prompts, options)
         if render is None:
             return prompts, search
         if isinstance(prompts, list | tuple) and prompts and isinstance(prompts[0], list | tuple):

@@ -1,4 +1,4 @@
-"""Prompts to ids, and an answer's ids to text: whole, up to a stop string, or piece by piece as tokens come."""
+"""From prompts to ids, and from an answer's ids to text: as a whole, or piece by piece as tokens come."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -7,33 +7,33 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.options import Step
-from fastattn.decoding.search import Hypothesis, Job, Stop, late_search
+from fastattn.decoding.search import Hypothesis, Job, StopRule, timeout_error
 from fastattn.errors import InputError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 
-LONGEST = 2**31 - 1  # ids: no limit of the tokenizer's, since ContextReader refuses or cuts long prompts
-# So many tokens before others decide how these read: a character has four bytes at most.
-CONTEXT = 4
-HALF = "\N{REPLACEMENT CHARACTER}"  # stands for a character some of whose bytes are missing
+MOST_IDS = 2**31 - 1  # the tokenizer has no limit of its own, since ContextReader refuses or cuts long prompts
+# A token's text depends on at most so many tokens before it: a character has four bytes at most.
+DECODING_CONTEXT = 4
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # stands for a character some of whose bytes are missing
 
 
 class GeneratorTokenizer:
-    """The tokenizer of a language model with this many ids."""
+    """The tokenizer of a language model; ``vocabulary``: how many ids the model has."""
 
     def __init__(self, text: GeneratorText, vocabulary: int):
-        self._tokenizer, self.vocabulary = HuggingFaceTokenizer(text.tokenizer, LONGEST), vocabulary
-        before, _ = self._tokenizer.special_ids
-        self.start_ids: list[int] = before.tolist()
+        self._tokenizer, self.vocabulary = HuggingFaceTokenizer(text.tokenizer, MOST_IDS), vocabulary
+        start_ids, _ = self._tokenizer.special_ids
+        self.start_ids: list[int] = start_ids.tolist()
         self.token = self._tokenizer.token
 
     def agrees(self, other: "GeneratorTokenizer") -> bool:
-        """Whether ids that both models have mean the same tokens; one model may have more rows, padding."""
-        rows = min(self.vocabulary, other.vocabulary)
-        return self._tokenizer.fingerprint(rows) == other._tokenizer.fingerprint(rows)
+        """Whether ids that both models have mean the same tokens; one model may have more ids, for padding."""
+        vocabulary = min(self.vocabulary, other.vocabulary)
+        return self._tokenizer.fingerprint(vocabulary) == other._tokenizer.fingerprint(vocabulary)
 
     def encode(self, texts: Sequence[str], special_tokens: bool, threads: int = 1) -> list[np.ndarray]:
-        """int32 ids of each text, with the tokenizer's own special tokens around it or without."""
+        """int32 ids of each text, with the tokenizer's own special tokens around the text, or without."""
         encode: Callable[..., list[np.ndarray]] = self._tokenizer.encode
         return (encode if special_tokens else self._tokenizer.encode_whole)(texts, threads)
 
@@ -41,13 +41,13 @@ class GeneratorTokenizer:
         """The text of ids, without special tokens."""
         return self._tokenizer.decode(ids, skip_special=True)
 
-    def continuation(self, before: Sequence[int], ids: Sequence[int]) -> str:
-        """The text that ``ids`` add to that of the ids before them."""
-        head, whole = self.decode(before), self.decode([*before, *ids])
+    def continuation(self, context: Sequence[int], ids: Sequence[int]) -> str:
+        """The text that ``ids`` add to the text of ``context``, the ids before them."""
+        head, whole = self.decode(context), self.decode([*context, *ids])
         return whole[len(head) :] if whole.startswith(head) else self.decode(ids)
 
-    def known_ids(self, tokens: Sequence[str]) -> list[int]:
-        """The ids of tokens; InputError for one that the vocabulary lacks."""
+    def ids_of_tokens(self, tokens: Sequence[str]) -> list[int]:
+        """The ids of tokens; InputError for a token that the vocabulary lacks."""
         ids = [self._tokenizer.index(token) for token in tokens]
         if None in ids:
             raise InputError(f"the vocabulary has no token {tokens[ids.index(None)]!r}")
@@ -55,87 +55,87 @@ class GeneratorTokenizer:
 
 
 class AnswerText:
-    """The text of one prompt's answer, which ends before the first of some strings.
+    """The text of one prompt's answer, which ends before the first stop string.
 
-    stop  the rule that ends the search there; None without strings
+    stop     the rule that ends the search at a stop string; None if there are no stop strings
+    context  the prompt's last ids, which decide how the answer's first ids read
     """
 
     def __init__(self, tokenizer: GeneratorTokenizer, prompt: np.ndarray, strings: Sequence[str]):
         self.tokenizer, self.strings = tokenizer, strings
         # Some decoders give no text for bytes that begin within a character.
-        last = (prompt[-count:].tolist() for count in range(CONTEXT, 2 * CONTEXT))
-        self.before: list[int] = next((before for before in last if HALF not in tokenizer.decode(before)), [])
+        contexts = (prompt[-count:].tolist() for count in range(DECODING_CONTEXT, 2 * DECODING_CONTEXT))
+        self.context: list[int] = next((ids for ids in contexts if INCOMPLETE not in tokenizer.decode(ids)), [])
         # Each token adds a byte at least; special tokens add nothing.
-        tokens = max((len(string.encode()) for string in strings), default=0) + 2 * CONTEXT
-        self.stop = Stop(tokens, self._is_over) if strings else None
+        window = max((len(string.encode()) for string in strings), default=0) + 2 * DECODING_CONTEXT
+        self.stop = StopRule(window, self._is_ended) if strings else None
 
-    def _is_over(self, ids: Sequence[int]) -> bool:
+    def _is_ended(self, ids: Sequence[int]) -> bool:
         assert self.stop is not None
-        if len(ids) < self.stop.tokens:  # all of the answer
-            return self.cut(self.tokenizer.continuation(self.before, ids)) is not None
-        texts = (self.tokenizer.decode(ids[first:]) for first in range(CONTEXT))
-        text = next((text for text in texts if not text.startswith(HALF)), "")  # from a whole character on
+        if len(ids) < self.stop.window:  # the whole answer
+            return self.cut(self.tokenizer.continuation(self.context, ids)) is not None
+        texts = (self.tokenizer.decode(ids[first:]) for first in range(DECODING_CONTEXT))
+        text = next((text for text in texts if not text.startswith(INCOMPLETE)), "")  # begins with a whole character
         return self.cut(text or self.tokenizer.decode(ids)) is not None
 
     def cut(self, text: str) -> str | None:
-        """The text before the first string in it; None: there is none."""
-        places = [at for at in map(text.find, self.strings) if at >= 0]
-        return text[: min(places)] if places else None
+        """The text before the first stop string; None if the text has no stop string."""
+        positions = [position for position in map(text.find, self.strings) if position >= 0]
+        return text[: min(positions)] if positions else None
 
     def text(self, ids: Sequence[int]) -> tuple[str, bool]:
-        """(the text of the answer's ids, whether a string ended it)."""
-        text = self.tokenizer.continuation(self.before, ids)
+        """(the text of the answer's ids, whether a stop string ended it)."""
+        text = self.tokenizer.continuation(self.context, ids)
         cut = self.cut(text)
         return (text, False) if cut is None else (cut, True)
 
 
 class TextStream:
-    """An answer's text in pieces that join to the whole: no half characters, no parts of a stop string."""
+    """An answer's text in pieces that join to the whole: no incomplete characters, no parts of a stop string."""
 
     def __init__(self, answer: AnswerText):
-        self._answer, self._ids = answer, list(answer.before)
-        self._first, self._shown = 0, len(self._ids)  # ids from the first are decoded anew; those until shown are out
-        self._pending = ""
-        self._over = False
+        self._answer, self._ids = answer, list(answer.context)
+        self._first, self._new = 0, len(self._ids)  # positions: new ids are decoded behind the ids from the first on
+        self._pending, self._is_over = "", False
 
     def add(self, token: int) -> str:
         """The piece that the answer's next id completes, or ""."""
         self._ids.append(token)
-        piece = self._new()
-        if piece and not piece.endswith(HALF):
-            self._first, self._shown = self._shown, len(self._ids)
+        piece = self._new_text()
+        if piece and not piece.endswith(INCOMPLETE):
+            self._first, self._new = self._new, len(self._ids)
             return self._release(piece)
         return ""
 
     def end(self) -> str:
         """The last piece."""
-        piece = self._release(self._new())
-        pending, self._pending = ("" if self._over else self._pending), ""
+        piece = self._release(self._new_text())
+        pending, self._pending = ("" if self._is_over else self._pending), ""
         return piece + pending
 
-    def _new(self) -> str:
+    def _new_text(self) -> str:
         decode = self._answer.tokenizer.decode
-        return decode(self._ids[self._first :])[len(decode(self._ids[self._first : self._shown])) :]
+        return decode(self._ids[self._first :])[len(decode(self._ids[self._first : self._new])) :]
 
     def _release(self, piece: str) -> str:
-        """The text so far, without an end that may begin a stop string."""
-        if self._over:
+        """The pending text and the piece, up to a stop string, or without an end that may begin a stop string."""
+        if self._is_over:
             return ""
         self._pending += piece
         cut = self._answer.cut(self._pending)
         if cut is not None:
-            self._over = True
+            self._is_over = True
             return cut
-        at = len(self._pending) - max((_overlap(self._pending, string) for string in self._answer.strings), default=0)
-        released, self._pending = self._pending[:at], self._pending[at:]
+        end = len(self._pending) - max((_overlap(self._pending, string) for string in self._answer.strings), default=0)
+        released, self._pending = self._pending[:end], self._pending[end:]
         return released
 
 
 class RunningAnswer:
     """The text of an answer in pieces, while it is computed.
 
-    request     the Future of the job's hypotheses: one
-    hypothesis  its result, after ``end``
+    request     the Future of the job's hypotheses, of which there is one
+    hypothesis  this hypothesis, after ``end``
     """
 
     hypothesis: Hypothesis
@@ -146,16 +146,16 @@ class RunningAnswer:
 
     def piece(self, step: Step) -> str:
         """The piece that a step completes, or ""."""
-        if step.position < self._position:  # told again: another's fault, or an interrupt, had the search begin anew
+        if step.position < self._position:  # a repeated step: the search has begun again, after an error or interrupt
             return ""
         self._position += 1
         return "" if step.token_id in self.job.options.end_token else self._stream.add(step.token_id)
 
     def end(self) -> str:
-        """The last piece; raises what ended the request, or SearchTimeout."""
+        """The last piece; raises the request's error, or SearchTimeout."""
         hypotheses = self.request.result()[0]
         if not hypotheses:
-            raise late_search(self.job.options)
+            raise timeout_error(self.job.options)
         (self.hypothesis,) = hypotheses
         return self._stream.end()
 

@@ -170,11 +170,11 @@ class _Dispatcher:
     def _room(self) -> Callable[[Ticket, bool], bool]:
         sent = self._sent.values()
         chunks, texts = len(sent), sum(ticket.job.texts for ticket in sent)
-        alone = any(ticket.lost for ticket in sent)
+        alone = any(ticket.was_lost for ticket in sent)
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal chunks, texts, alone
-            chunks, texts, alone = chunks + 1, texts + ticket.job.texts, alone or ticket.lost
+            chunks, texts, alone = chunks + 1, texts + ticket.job.texts, alone or ticket.was_lost
             if alone:
                 return chunks == 1
             return newcomer or chunks <= CHUNKS or texts <= TEXTS
@@ -190,10 +190,10 @@ class _Dispatcher:
         error, has_loaded = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:
-            if has_loaded and ticket.lost:
+            if has_loaded and ticket.was_lost:
                 self._fail(ticket, error)
             else:
-                ticket.lost |= has_loaded
+                ticket.was_lost |= has_loaded
                 self._slot.put_back(ticket)
         self._pool.check_open()
         if not has_loaded:

@@ -1,1 +1,1 @@
-"""The scheduler: requests of many callers, a fair queue, and slots: workers with the threads that run them."""
+"""The scheduler: requests of many callers, a fair queue, and slots: workers and the threads that run them."""

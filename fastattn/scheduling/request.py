@@ -1,4 +1,4 @@
-"""Requests, Futures of plans that have jobs done in stages; and the queue of waiting jobs, fair to callers."""
+"""Requests, which are Futures of plans with jobs in stages; and the queue of waiting jobs, fair to callers."""
 
 import os
 import threading
@@ -11,39 +11,39 @@ from typing import Any
 
 from fastattn.errors import FastattnError
 
-# A generator that yields lists of jobs, gets the list of their results, and returns the caller's result. Where it has
-# much to do before its jobs are known, it may yield None, and gets []: other plans have their turn then.
+# A generator that yields lists of jobs, gets the list of their results, and returns the caller's result. A plan that
+# has much to do before its jobs are known may yield None, and gets []: then other plans have their turn.
 Plan = Generator[list[Any] | None, list[Any], Any]
 
 
 class Ticket:
     """A job that waits or is in progress.
 
-    queue  the queue in which it waits, else None
-    slot   the slot at which it is in progress, else None
-    lost   whether a worker's process ended with it: another worker tries it once more, alone
+    queue     the queue in which it waits, else None
+    slot      the slot at which it is in progress, else None
+    was_lost  whether a worker's process has ended while it had the job: another worker tries it once more, alone
     """
 
-    __slots__ = ("done", "job", "lost", "queue", "request", "result", "slot")
+    __slots__ = ("done", "job", "queue", "request", "result", "slot", "was_lost")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
-        self.done = self.lost = False
+        self.done = self.was_lost = False
         self.queue: Any = None
         self.slot: Any = None
 
     @property
     def is_over(self) -> bool:
-        """Whether its request was cancelled, or has failed."""
+        """Whether the ticket's request was cancelled, or has failed."""
         return self.request.error is not None or self.request.done()
 
 
 class Request(Future):
-    """The Future of a plan's outcome. It can be cancelled at any time; its jobs are given up at once.
+    """The Future of a plan's outcome. It can be cancelled at any time: then its jobs are given up at once.
 
-    make_plan  makes the plan, again if the request has to begin again
-    caller     who asks: callers get equal shares
+    make_plan  makes the plan; called once more if the request has to begin again
+    caller     whoever asks: callers get equal shares
     on_cancel  called with the request when it is cancelled
     on_wait    called with the request before a thread waits for it
     """
@@ -57,15 +57,15 @@ class Request(Future):
     ):
         super().__init__()
         self.make_plan, self.caller, self._on_cancel, self._on_wait = make_plan, caller, on_cancel, on_wait
-        self.tickets: list[Ticket] = []  # of the stage that the plan is at
+        self.tickets: list[Ticket] = []  # of the plan's present stage
         self.unfinished = 0  # how many tickets are not done
         self.planner: int | None = None  # the thread that runs the plan, until the stage's tickets are in the queue
-        self.error: BaseException | None = None  # the request ends with it where its plan would go on
+        self.error: BaseException | None = None  # the request ends with this error where its plan would continue
         self._plan: Plan | None = None
-        self._unnotified = [True]
+        self._to_notify = [True]  # empty once a thread has told waiting threads of the cancellation
         self._process = os.getpid()
 
-    def go_on(self) -> list[Ticket]:
+    def continue_plan(self) -> list[Ticket]:
         """Begin the plan, or continue it after a stage: the next stage's tickets; [] if the plan ends, or pauses."""
         self.planner = threading.get_ident()
         jobs: list[Any] | None = []
@@ -74,7 +74,7 @@ class Request(Future):
             return []
         try:
             if self._plan is None:
-                self._plan, results = self.make_plan(), None  # which starts a generator
+                self._plan, results = self.make_plan(), None  # None starts a generator
             else:
                 results = [ticket.result for ticket in self.tickets]
             jobs = self._plan.send(results)  # type: ignore[arg-type]
@@ -91,8 +91,8 @@ class Request(Future):
         self.unfinished = len(self.tickets)
         return self.tickets
 
-    def begin_again(self) -> None:
-        """Have the next ``go_on`` begin the plan."""
+    def restart(self) -> None:
+        """Have the next ``continue_plan`` begin the plan anew."""
         self.planner = self._plan = None
         self.tickets, self.unfinished = [], 0
 
@@ -102,10 +102,10 @@ class Request(Future):
             self.set_exception(error)
 
     def done(self) -> bool:
-        # Without the lock: workers ask often, and an interrupt might prevent its release.
+        # Without the lock: workers ask often, and an interrupt might prevent the lock's release.
         return self._state not in (PENDING, RUNNING)
 
-    def free(self) -> None:
+    def free_lock(self) -> None:
         """Release the lock and wake waiting threads, where an interrupt of this thread prevented both."""
         with suppress(RuntimeError):
             while True:
@@ -136,24 +136,21 @@ class Request(Future):
 
     def abandon(self) -> bool:
         """Cancel the request without telling the scheduler."""
-        if self._process != os.getpid():  # a thread of the parent's may hold its lock
+        if self._process != os.getpid():  # a thread of the parent process may hold the lock
             return self.cancelled()
         if not super().cancel():
             return False
         with suppress(IndexError):
-            self._unnotified.pop()  # the first thread that cancels it succeeds
+            self._to_notify.pop()  # succeeds for the first thread that cancels the request
             self.set_running_or_notify_cancel()  # else concurrent.futures.wait would not end
         return True
-
-
-Room = Callable[[Ticket, bool], bool]
 
 
 class Queue:
     """Waiting tickets, each caller's in order. Callers take turns; callers with nothing in progress come first.
 
-    A caller has a line for each slot. Its tickets go to the lines in turn, so that every slot gets long and short jobs
-    alike; a slot whose line is empty takes from the caller's other lines.
+    A caller has a line for each slot. The caller's tickets go to the lines in turn, so that every slot gets long and
+    short jobs alike; a slot whose line is empty takes from the caller's other lines.
     """
 
     def __init__(self, slots: int):
@@ -178,8 +175,8 @@ class Queue:
         """The waiting callers with nothing in progress."""
         return [caller for caller in self._callers if caller not in self._in_progress]
 
-    def take(self, line: int, limit: int, has_room: Room) -> list[Ticket]:
-        """Take up to ``limit`` tickets, first one of each caller with nothing in progress.
+    def take(self, line: int, limit: int, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
+        """Take up to ``limit`` tickets: first one of each caller with nothing in progress, then in turn.
 
         has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
         """
@@ -191,7 +188,7 @@ class Queue:
             if has_room(waiting[0], bool(newcomers)):
                 tickets.append(waiting.popleft())
                 self._remove(tickets[-1])
-                self.began(tickets[-1])
+                self.count_begun(tickets[-1])
                 if newcomers:
                     newcomers.popleft()
                 elif caller in self._callers:
@@ -203,19 +200,19 @@ class Queue:
         return tickets
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
-        """The caller's line, or another of its lines if that is empty. The line's first ticket waits."""
+        """A line of the caller whose first ticket waits: the line of this number, or another if it is empty."""
         lines = self._callers[caller]
         if lines[line] and lines[line][0].queue is self:
             return lines[line]
         for tickets in (lines[line], *lines):
-            while tickets and tickets[0].queue is not self:  # ``drop`` has removed it
+            while tickets and tickets[0].queue is not self:  # ``drop`` has removed the ticket from the queue
                 tickets.popleft()
             if tickets:
                 return tickets
         raise AssertionError("a caller in the queue has a ticket that waits")
 
     def _remove(self, ticket: Ticket) -> None:
-        """A ticket no longer waits."""
+        """Note that a ticket no longer waits."""
         ticket.queue = None
         self.waiting -= 1
         caller = ticket.request.caller
@@ -223,12 +220,12 @@ class Queue:
         if not self._waiting[caller]:
             del self._waiting[caller], self._callers[caller]
 
-    def began(self, ticket: Ticket) -> None:
-        """A ticket is in progress."""
+    def count_begun(self, ticket: Ticket) -> None:
+        """Note that a ticket is in progress."""
         self._in_progress[ticket.request.caller] += 1
 
-    def ended(self, ticket: Ticket) -> None:
-        """A ticket is no longer in progress."""
+    def count_ended(self, ticket: Ticket) -> None:
+        """Note that a ticket is no longer in progress."""
         caller = ticket.request.caller
         self._in_progress[caller] -= 1
         if not self._in_progress[caller]:
@@ -238,23 +235,23 @@ class Queue:
         """Remove tickets from the queue; returns those that were in it."""
         dropped = [ticket for ticket in tickets if ticket.queue is self]
         for ticket in dropped:
-            self._remove(ticket)  # its line, which may be long, still has it until its turn comes
+            self._remove(ticket)  # the ticket stays in its line, which may be long, until its turn comes
         return dropped
 
 
 def read_ahead(
     source: Iterator[tuple[int, Any]], most: int, count: int | None = None, least: int = 0
 ) -> tuple[list[Any], int, Exception | None]:
-    """(items of a source of (length, item), their length, the StopIteration or error that ended the source, or None).
+    """(items of a source of (length, item), the sum of lengths, the StopIteration or error of the source, or None).
 
-    most   ends at this length; ``count``: ends at so many items; ``least``: shorter items count as so long
+    most   stop at this sum of lengths; ``count``: or at so many items; ``least``: shorter items count as so long
     """
     items: list[Any] = []
     total = 0
     while total < most and (count is None or len(items) < count):
         try:
             length, item = next(source)
-        except Exception as error:  # noqa: BLE001  the caller raises it again, behind the results before it
+        except Exception as error:  # noqa: BLE001  the caller raises the error again, behind earlier results
             return items, total, error
         items.append(item)
         total += max(least, length)
@@ -262,12 +259,12 @@ def read_ahead(
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error comes from a signal to the main thread, which may be anywhere, and not from its work."""
+    """Whether an error comes from a signal to the main thread, which may arrive anywhere, and not from its work."""
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
-async def awaited(submit: Callable[..., Future], caller: Hashable) -> Any:
-    """The result of ``submit(caller=caller)`` for asyncio; None: the caller is the task."""
+async def await_result(submit: Callable[..., Future], caller: Hashable) -> Any:
+    """The result of ``submit(caller=caller)`` for asyncio; with None the task is the caller."""
     import asyncio  # 25 ms; callers that await have imported it already
 
     return await asyncio.wrap_future(submit(caller=asyncio.current_task() if caller is None else caller))

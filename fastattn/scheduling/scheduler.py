@@ -1,15 +1,15 @@
-"""The scheduler: requests share steps, which callers compute that wait for results, or threads where no caller waits.
+"""The scheduler: requests share steps. Callers that wait for results compute the steps, or threads if no caller waits.
 
-A waiting caller's thread computes its own request, and with it other requests in progress at the same slot. When its
-request is done and others are not, a new thread continues with these, and ends with the last. So an idle scheduler has
-no threads, which a fork would lose, and holds no memory.
+A waiting caller's thread computes the caller's request, and with it other requests in progress at the same slot. When
+that request is done and others are not, a new thread continues with the others, and ends with the last. So an idle
+scheduler has no threads, which a fork would lose, and holds no memory.
 
-Plans go on, and requests get results, between two steps: an error of a plan ends its own request, and before a callback
-waits for another result, its thread's slot is handed over. Submitted requests begin there too, so that ``submit`` takes
+Plans continue, and requests get results, between two steps: an error of a plan ends its own request, and before a
+callback waits for another result, its thread hands its slot over. Submitted requests begin there too: ``submit`` takes
 no time; a waiting caller begins its own. ``state.py`` has the states of requests and slots, and the order of locks.
 
-A step that fails ends a request in it only if it fails again for that request alone; if no request is in the step, its
-slot rests. An interrupt ends the request of the caller that it reaches; others in progress at that slot begin again.
+After a failed step each of its requests runs alone, and ends if it fails again; if no request was in the step, the slot
+rests. An interrupt ends the request of the caller that it reaches; others in progress at that slot begin again.
 """
 
 import os
@@ -27,17 +27,17 @@ from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 # Jobs of all callers that may wait before ``submit`` refuses more.
 MOST_WAITING = 100_000
 
-_resetting = threading.Lock()
+_reset_lock = threading.Lock()
 
 
 class Scheduler:
     """The scheduler of one model.
 
     make_worker  called with a WorkerSlot when a slot is taken
-    threads      of all slots together, which share them equally
+    threads      how many all slots have together; each gets an equal share
     use_threads  ``Ops.use_threads``
-    enough       a slot is taken for so much weight of jobs, waiting or in progress
-    most_slots   so many are taken at the same time
+    slot_weight  a slot is taken for so much weight of jobs, waiting or in progress
+    most_slots   the most slots that are taken at the same time
     Jobs have a ``weight`` and a ``length``; the longest jobs of a request come first.
     """
 
@@ -46,28 +46,28 @@ class Scheduler:
         make_worker: Callable[[WorkerSlot], Worker],
         threads: int,
         use_threads: Callable[[int], AbstractContextManager[None]],
-        enough: int,
+        slot_weight: int,
         most_slots: int,
     ):
         self._make_worker, self._threads, self._use_threads = make_worker, threads, use_threads
-        self._enough, self._most_slots = enough, most_slots
+        self._slot_weight, self._most_slots = slot_weight, most_slots
         self._reset()
 
     def _reset(self) -> None:
         """Clear the state: at first, and in a forked child, which has no other threads."""
-        self._state = SchedulerState(self._threads, self._enough, self._most_slots)
+        self._state = SchedulerState(self._threads, self._slot_weight, self._most_slots)
         self._process = os.getpid()
 
     def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
         """The result of the plan; this thread computes if a slot is free.
 
-        Called in the middle of a step, from a callback, it uses a separate scheduler, since its own slot waits for it.
+        A call from a callback, in a step, uses a separate scheduler, since this thread's slot waits for the callback.
         """
         request = self._new_request(make_plan, caller)
         if any(slot.is_computing and slot.thread == threading.get_ident() for slot in self._state.slots):
-            return Scheduler(self._make_worker, self._threads, self._use_threads, self._enough, 1).run(make_plan)
+            return Scheduler(self._make_worker, self._threads, self._use_threads, self._slot_weight, 1).run(make_plan)
         try:
-            self._state.enter(request, request.go_on())
+            self._state.enter(request, request.continue_plan())
             while not request.done() and (slots := self._state.take_slots()):
                 self._start_threads(slots[1:])
                 self._compute(slots[0], request)
@@ -79,9 +79,9 @@ class Scheduler:
         return request.result()
 
     def run_alone(self, make_plan: Callable[[], Plan], do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
-        """As ``run``; but without other callers ``do_jobs`` computes each stage's results, without queue and worker.
+        """As ``run``; but if nobody else computes, ``do_jobs`` returns each stage's results, without queue and worker.
 
-        For one text's vector: the queue takes a tenth of a millisecond.
+        For one text's vector: the queue would take a tenth of a millisecond.
         """
         if self._process != os.getpid() or not self._state.is_free:
             return self.run(make_plan)
@@ -105,7 +105,7 @@ class Scheduler:
         """
         check_hashable("caller", caller)
         state = self._state
-        if self._process == os.getpid() and (waiting := state.queue.waiting + len(state.plans)) >= MOST_WAITING:
+        if self._process == os.getpid() and (waiting := state.queue.waiting + len(state.to_plan)) >= MOST_WAITING:
             raise QueueFullError(f"{waiting:,} jobs wait already, {MOST_WAITING:,} may")
         return self.start(make_plan, caller)
 
@@ -123,7 +123,7 @@ class Scheduler:
     def steps(self, make_plan: Callable[[], Plan]) -> Iterator[None]:
         """Compute the plan, one step for each ``next``. For a Scheduler without other callers."""
         request = self._new_request(make_plan, None)
-        self._state.enter(request, request.go_on())
+        self._state.enter(request, request.continue_plan())
         for slot in self._state.take_slots():
             try:
                 while not request.done():
@@ -132,35 +132,35 @@ class Scheduler:
                         self._step(slot)
                     yield
             finally:
-                if slot in self._state.slots:  # it does not rest
+                if slot in self._state.slots:  # the slot does not rest
                     self._state.free_slot(slot)
         request.result()
 
     def _new_request(self, make_plan: Callable[[], Plan], caller: Hashable) -> Request:
         if self._process != os.getpid():
-            with _resetting:  # several threads of the child may come at once
+            with _reset_lock:  # several threads of the child may come at once
                 if self._process != os.getpid():
                     self._reset()
 
         def drop(request: Request) -> None:
-            self._state.drop(request)  # this process may be a child of the request's, with a state of its own
+            self._state.drop(request)  # looked up when called: a forked child has a state of its own
 
         return Request(make_plan, threading.get_ident() if caller is None else caller, drop, self._hand_over_to)
 
     def _hand_over_to(self, request: Request) -> None:
         """Before this thread waits for a request: hand its slot over to another thread, if it is between two steps."""
         for slot in list(self._state.slots):
-            if self._state.has(slot) and slot.is_between and not self._start_thread(slot):
+            if self._state.is_held(slot) and slot.is_between and not self._start_thread(slot):
                 self._compute(slot, request)
 
     def _start_threads(self, slots: list[WorkerSlot]) -> None:
-        """Start a thread for each slot; free slots for which the system gives none."""
+        """Start a thread for each slot; free a slot for which the system gives no thread."""
         for slot in slots:
             if not self._start_thread(slot):
                 self._state.free_slot(slot)
 
     def _compute_waiting(self) -> None:
-        """Have threads compute the waiting jobs; if the system gives none, compute them here."""
+        """Have threads compute the waiting jobs; if the system gives no thread, compute the jobs here."""
         self._start_threads(self._state.take_slots())
         if not self._state.slots:
             for n, slot in enumerate(self._state.take_slots()):
@@ -170,9 +170,9 @@ class Scheduler:
                     self._compute_all(slot)
 
     def _start_thread(self, slot: WorkerSlot) -> bool:
-        """Start a thread that computes until nothing is left; False if the system gives none."""
+        """Start a thread that computes until nothing is left to do; False if the system gives no thread."""
         name = f"fastattn worker {slot.index}"
-        thread = threading.Thread(target=self._serve, args=(slot, slot.thread), name=name, daemon=True)
+        thread = threading.Thread(target=self._run_thread, args=(slot, slot.thread), name=name, daemon=True)
         try:
             start_thread(thread)
         except (RuntimeError, MemoryError) as error:
@@ -181,15 +181,15 @@ class Scheduler:
         self._state.offer(slot)
         return True
 
-    def _serve(self, slot: WorkerSlot, starter: int) -> None:
+    def _run_thread(self, slot: WorkerSlot, starter: int) -> None:
         if not self._state.seize(slot, starter):
             return
         while True:
             try:
                 self._compute_all(slot)
                 return
-            except BaseException as error:  # noqa: BLE001  no interrupt: only the main thread has these
-                if not self._state.has(slot):
+            except BaseException as error:  # noqa: BLE001  no interrupt: only the main thread gets interrupts
+                if not self._state.is_held(slot):
                     return
                 self._isolate(slot, error)
 
@@ -213,9 +213,9 @@ class Scheduler:
             busy = busy and (request is None or not request.done())
 
     def _step(self, slot: WorkerSlot) -> bool:
-        """Go on with plans, make a step of the slot's worker, go on with plans; False if nothing is left to do."""
-        busy = self._go_on(slot)
-        if not self._state.has(slot):
+        """Continue plans, make a step of the slot's worker, continue plans; False if nothing is left to do."""
+        busy = self._continue_plans(slot)
+        if not self._state.is_held(slot):
             return False
         slot.is_between = False
         error: BaseException | None = None
@@ -228,18 +228,18 @@ class Scheduler:
         slot.is_between = True
         if error is not None:
             self._isolate(slot, error)
-        busy |= self._go_on(slot) or error is not None
-        return busy and self._state.has(slot)
+        busy |= self._continue_plans(slot) or error is not None
+        return busy and self._state.is_held(slot)
 
-    def _go_on(self, slot: WorkerSlot) -> bool:
-        """Go on once with each plan that is ready now; False if there is none."""
-        count = len(self._state.plans)
+    def _continue_plans(self, slot: WorkerSlot) -> bool:
+        """Continue each plan that is ready now, once; False if no plan is ready."""
+        count = len(self._state.to_plan)
         for _ in range(count):
-            if not self._state.has(slot) or (request := self._state.next_plan()) is None:
+            if not self._state.is_held(slot) or (request := self._state.next_plan()) is None:
                 break
             slot.is_between = True
-            self._state.enter(request, request.go_on())
-        if (count or self._state.rests) and self._state.has(slot):
+            self._state.enter(request, request.continue_plan())
+        if (count or self._state.rests) and self._state.is_held(slot):
             self._start_threads(self._state.take_slots())
         return count > 0
 
@@ -247,40 +247,40 @@ class Scheduler:
         """The slot's worker, after it has dropped tickets that are over."""
         if slot.worker is None:
             slot.worker = self._make_worker(slot)
-        if slot.has_over:
-            slot.has_over = False
+        if slot.may_drop:
+            slot.may_drop = False
             slot.worker.drop()
         return slot.worker
 
     def _isolate(self, slot: WorkerSlot, error: BaseException) -> None:
-        """After a failed step: its only request ends with the error; several requests run one by one from now on."""
+        """After a failed step: end its only request with the error, or have its several requests run one by one."""
         slot.worker = None
         for request in self._state.isolate(slot):  # not under the lock, since ``fail`` calls callbacks
             request.fail(error)
             self._state.drop(request)
-        if not self._state.has(slot):  # it rests
+        if not self._state.is_held(slot):  # the slot rests
             self._compute_waiting()
 
     def _recover(self, request: Request | None = None) -> None:
         """Restore the state after an interrupt, which may have come between any two lines of this thread.
 
-        The request is over. This thread's slots are free; other requests in progress there wait again, or begin again
+        The request ends, and this thread's slots are freed. Other requests in progress there wait again, or begin again
         if the interrupt reached their plan.
         """
         interrupted = [] if request is None else [request]
         while True:
             try:
-                for affected in (*self._state.requests, *interrupted):
-                    affected.free()
-                for affected in interrupted:
-                    affected.abandon()
+                for each in (*self._state.requests, *interrupted):
+                    each.free_lock()
+                for each in interrupted:
+                    each.abandon()
                 self._state.rebuild(threading.get_ident())
                 self._compute_waiting()
                 break
-            except KeyboardInterrupt:  # another one: the caller raises the first
+            except KeyboardInterrupt:  # a second interrupt: the caller raises the first
                 continue
-        while any(ticket.slot in self._state.slots for affected in interrupted for ticket in affected.tickets):
-            sleep(0.001)  # until workers have dropped them
+        while any(ticket.slot in self._state.slots for each in interrupted for ticket in each.tickets):
+            sleep(0.001)  # until workers have dropped the tickets
 
 
 def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:

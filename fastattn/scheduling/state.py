@@ -1,16 +1,16 @@
 """The state of a scheduler: waiting jobs, and jobs in progress at slots. One lock guards every change.
 
 A request is in one of these states, from ``enter`` on:
-    to be planned  in ``plans``: it is new, a stage of its plan is done, its plan has paused, or it has an error
-    planned        its ``planner``, a thread, runs the plan, without the lock since this calls users' callbacks
+    to be planned  in ``to_plan``: it is new, a stage of its plan is done, its plan has paused, or it has an error
+    planned        its ``planner``, a thread, runs the plan, without the lock since a plan calls users' callbacks
     under way      its tickets are in the queue or at slots
     over           done, or about to be: no longer in ``requests``
-A thread takes a slot: it makes a step, or is between two steps, where plans go on and callbacks are called. The slot is
-free again when there is nothing to do. If its worker can do nothing, it rests: for a while nobody takes it, and waiting
-jobs go to the other slots; requests fail only when all slots rest.
+The thread that has a slot makes a step, or is between two steps, where plans continue and callbacks are called. When
+there is nothing to do, the slot is free again. A slot whose worker can do nothing rests: for a while nobody takes the
+slot, and waiting jobs go to the other slots; requests fail only when all slots rest.
 
-Order of locks: this one, then that of a worker's queue, into which a slot's ``wake`` puts something. A request's own
-lock (a Future's) is never taken under this one, since a thread may hold it while it calls users' callbacks.
+Order of locks: the state's, then that of a worker's queue, into which a slot's ``wake`` puts something. A request's own
+lock (a Future's) is never taken under the state's, since a thread may hold it while it calls users' callbacks.
 """
 
 import threading
@@ -28,7 +28,7 @@ FIRST_REST, LONGEST_REST = 0.1, 30.0
 
 
 class Rest(NamedTuple):
-    """``until``: when the slot may be taken again, in monotonic time; ``seconds``: the length of the rest."""
+    """The rest of a slot, of so many ``seconds``; ``until``: when the slot may be taken again, in monotonic time."""
 
     until: float
     seconds: float
@@ -40,7 +40,7 @@ class Worker(Protocol):
     def advance(self) -> bool:
         """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do.
 
-        An error is the fault of one of the tickets in progress; if there are none, the worker can do nothing at all.
+        Raises an error of one of the tickets in progress; without any, the error says that the worker can do nothing.
         """
 
     def drop(self) -> None:
@@ -48,17 +48,17 @@ class Worker(Protocol):
 
 
 class WorkerSlot:
-    """A worker, the thread that runs it, and its tickets in progress. The worker knows the scheduler by its slot alone.
+    """A worker, the thread that runs it, and its tickets in progress: all that the worker knows of the scheduler.
 
-    index         the slot's number, and its line's in the queue
-    key           no other worker has the same one at the same time, not even another scheduler's
+    index         the number of the slot, and of its line in the queue
+    key           a key that no other worker has at the same time, not even a worker of another scheduler
     thread        the identifier of the thread that runs the worker
-    tickets       in progress
-    isolated      lists of one request's tickets each, to be run without others: a step that they shared failed
-    has_over      whether a request in progress may be over
-    is_computing  False from when that thread has started a new one until the new one takes over
+    tickets       the tickets in progress
+    isolated      lists of one request's tickets each, to be run without others, since a step that they shared failed
+    may_drop      whether a request in progress may be over, so that the worker has tickets to drop
+    is_computing  False once the thread has started another thread to take over, until that thread has taken over
     is_between    whether the thread is between two steps, so that another thread can take over
-    wake          any thread calls it when there is something new; a worker whose steps wait sets it
+    wake          any thread calls this when there is something new; a worker whose steps wait sets it
     """
 
     def __init__(self, state: "SchedulerState", index: int, thread: int):
@@ -66,7 +66,7 @@ class WorkerSlot:
         self.key: tuple[object, int] = (state, index)
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
-        self.has_over, self.is_computing, self.is_between = False, True, False
+        self.may_drop, self.is_computing, self.is_between = False, True, False
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
@@ -111,7 +111,7 @@ class WorkerSlot:
         return list(self.tickets)
 
     def finish(self, ticket: Ticket, result: Any) -> None:
-        """End a ticket with its job's result; behind the last of a stage, the plan goes on."""
+        """End a ticket with its job's result; after the last ticket of a stage the plan continues."""
         state = self._state
         with state.lock:
             state.rests.pop(self.index, None)
@@ -119,16 +119,16 @@ class WorkerSlot:
             ticket.request.unfinished -= 1
             self.release(ticket)
             if not ticket.request.unfinished and not ticket.is_over:
-                state.plans.append(ticket.request)
+                state.to_plan.append(ticket.request)
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
         """Have the ticket's request end with an error, after this step. The worker still has to release the ticket."""
         with self._state.lock:
             ticket.request.error = ticket.request.error or error
-            self._state.plans.append(ticket.request)
+            self._state.to_plan.append(ticket.request)
 
     def release(self, ticket: Ticket) -> None:
-        """End a ticket, which is done or whose request is over."""
+        """End a ticket that is done, or whose request is over."""
         with self._state.lock:
             ticket.done = True
             self._state.weight -= ticket.job.weight
@@ -146,25 +146,25 @@ class WorkerSlot:
     def _detach(self, ticket: Ticket) -> None:
         ticket.slot = None
         del self.tickets[ticket]
-        self._state.queue.ended(ticket)
+        self._state.queue.count_ended(ticket)
 
 
 def _wake_nobody() -> None:
-    """For a worker whose steps do not wait: they end soon."""
+    """The ``wake`` of a worker whose steps do not wait, and so end soon."""
 
 
 class SchedulerState:
     """Requests, their tickets, and slots.
 
-    threads, enough, most_slots  as in Scheduler
+    threads, slot_weight, most_slots  as in Scheduler
     """
 
-    def __init__(self, threads: int, enough: int, most_slots: int):
-        self._threads, self._enough, self._most_slots = threads, enough, most_slots
-        # Reentrant: after an interrupt that prevented its release, the thread that holds it can still take it.
+    def __init__(self, threads: int, slot_weight: int, most_slots: int):
+        self._threads, self._slot_weight, self._most_slots = threads, slot_weight, most_slots
+        # Reentrant: after an interrupt that prevented the lock's release, the same thread can still take it.
         self.lock = threading.RLock()
         self.queue = Queue(most_slots)
-        self.plans: deque[Request] = deque()
+        self.to_plan: deque[Request] = deque()
         self.slots: list[WorkerSlot] = []
         self.rests: dict[int, Rest] = {}  # by a slot's index, until its worker finishes a job
         self.requests: dict[Request, None] = {}  # not over
@@ -172,7 +172,7 @@ class SchedulerState:
         self.threads_each = threads
 
     def enter(self, request: Request, tickets: list[Ticket]) -> None:
-        """Put the tickets of a request's next stage into the queue; without any, the request into ``plans``."""
+        """Put the tickets of a request's next stage into the queue; without any, the request into ``to_plan``."""
         with self.lock:
             request.planner = None
             if request.done():
@@ -180,29 +180,29 @@ class SchedulerState:
                 return
             self.requests[request] = None
             if not tickets:
-                self.plans.append(request)
+                self.to_plan.append(request)
                 if self.slots:
                     min(self.slots, key=lambda slot: len(slot.tickets)).wake()
                 return
             self.weight += sum(ticket.job.weight for ticket in tickets)
-            # The longest jobs take longest, and neighbours have similar lengths.
+            # The longest jobs, which take most time, come first, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
             self.queue.add(longest_first, self._slots_for(len(tickets)))
             for slot in sorted(self.slots, key=lambda slot: len(slot.tickets))[: len(tickets)]:
                 slot.wake()
 
     def next_plan(self) -> Request | None:
-        """A request whose plan this thread goes on with, and no other thread; None: there is none."""
+        """A request whose plan this thread alone continues; None if no request is to be planned."""
         with self.lock:
-            while self.plans:
-                request = self.plans.popleft()
+            while self.to_plan:
+                request = self.to_plan.popleft()
                 if not request.done():
                     request.planner = threading.get_ident()
                     return request
             return None
 
     def drop(self, request: Request) -> None:
-        """The request is over: remove its waiting tickets, and have workers drop those in progress."""
+        """Remove the waiting tickets of a request that is over, and have workers drop its tickets in progress."""
         with self.lock:
             self.requests.pop(request, None)
             for ticket in self.queue.drop(request.tickets):
@@ -210,16 +210,16 @@ class SchedulerState:
                 self.weight -= ticket.job.weight
             for ticket in request.tickets:
                 if ticket.slot is not None:
-                    ticket.slot.has_over = True
+                    ticket.slot.may_drop = True
                     ticket.slot.wake()
 
     def _slots_for(self, tickets: int) -> int:
-        return max(1, min(self._most_slots, tickets, self.weight // self._enough))
+        return max(1, min(self._most_slots, tickets, self.weight // self._slot_weight))
 
     @property
     def has_work(self) -> bool:
         """Whether a ticket or a plan waits."""
-        return bool(self.queue.waiting or self.plans)
+        return bool(self.queue.waiting or self.to_plan)
 
     def take_slots(self) -> list[WorkerSlot]:
         """Take more slots, as many as there is work for, and return them."""
@@ -238,10 +238,10 @@ class SchedulerState:
 
     def _free_slots(self) -> list[int]:
         """The indices of slots that can be taken; if all rest, the one whose rest ends first."""
-        now, used = monotonic(), {slot.index for slot in self.slots}
-        free = [index for index in range(self._most_slots) if index not in used]
-        rested = [index for index in free if index not in self.rests or self.rests[index].until <= now]
-        return rested if rested or used else sorted(free, key=lambda index: self.rests[index].until)[:1]
+        now, used_indices = monotonic(), {slot.index for slot in self.slots}
+        indices = [index for index in range(self._most_slots) if index not in used_indices]
+        ready_indices = [index for index in indices if index not in self.rests or self.rests[index].until <= now]
+        return ready_indices or ([] if used_indices else sorted(indices, key=lambda index: self.rests[index].until)[:1])
 
     @property
     def is_free(self) -> bool:
@@ -259,21 +259,21 @@ class SchedulerState:
             return slot
 
     def offer(self, slot: WorkerSlot) -> None:
-        """Stop computing at the slot: this thread has started another one, which seizes it, or has seized it by now."""
+        """Stop computing at the slot, which a thread that this one has started seizes, or has seized by now."""
         with self.lock:
             if slot.thread == threading.get_ident():
                 slot.is_computing = False
 
     def seize(self, slot: WorkerSlot, starter: int) -> bool:
-        """Take the slot over from the thread that started this one; False if it lost the slot to an interrupt."""
+        """Take the slot over from ``starter``, which started this thread; False if an interrupt took it from that."""
         with self.lock:
             if slot not in self.slots or slot.thread != starter:
                 return False
             slot.thread, slot.is_computing, slot.is_between = threading.get_ident(), True, False
             return True
 
-    def has(self, slot: WorkerSlot) -> bool:
-        """Whether this thread has the slot: it is not handed over, not free, not lost to an interrupt."""
+    def is_held(self, slot: WorkerSlot) -> bool:
+        """Whether this thread has the slot, which is not handed over, nor freed, nor taken away by an interrupt."""
         return slot.is_computing and slot.thread == threading.get_ident() and slot in self.slots
 
     def free_slot(self, slot: WorkerSlot) -> None:
@@ -281,12 +281,12 @@ class SchedulerState:
         with self.lock:
             self.slots.remove(slot)
             self._share_threads()
-        slot.worker, slot.wake = None, _wake_nobody  # frees memory now; the garbage collector would do so later
+        slot.worker, slot.wake = None, _wake_nobody  # frees memory now, before the garbage collector would
 
     def free_if_idle(self, slot: WorkerSlot) -> bool:
         """Free the slot unless there is something to do; True where this thread no longer has it."""
         with self.lock:
-            if not self.has(slot):
+            if not self.is_held(slot):
                 return True
             if self.has_work or slot.tickets or slot.isolated:
                 return False
@@ -297,7 +297,7 @@ class SchedulerState:
         self.threads_each = self._threads // max(1, len(self.slots))
 
     def isolate(self, slot: WorkerSlot) -> list[Request]:
-        """After a failed step of this thread: have its requests run one by one; returns requests that fail."""
+        """After a failed step of this thread, have the step's requests run one by one; returns requests that fail."""
         with self.lock:
             tickets = list(slot.tickets)
             tickets_of: dict[Request, list[Ticket]] = {}
@@ -308,7 +308,7 @@ class SchedulerState:
                     tickets_of.setdefault(ticket.request, []).append(ticket)
             if not tickets:
                 return self._rest(slot)
-            if len({ticket.request for ticket in tickets}) > 1:  # the error may be of a request that is over
+            if len({ticket.request for ticket in tickets}) > 1:  # the error may come from a request that is over
                 slot.isolated.extend(tickets_of.values())
                 slot.tickets.clear()
                 return []
@@ -317,45 +317,45 @@ class SchedulerState:
             return list(tickets_of)
 
     def _rest(self, slot: WorkerSlot) -> list[Request]:
-        """The slot's worker can do nothing: free the slot, which rests for a while.
+        """Free the slot, whose worker can do nothing, and have it rest for a while.
 
-        Returns the requests that fail: all of them if every slot has rested and finished no job since, else none.
+        Returns the requests that fail: all if no slot is taken, and every slot has rested and finished no job since.
         """
-        last = self.rests.get(slot.index)
-        seconds = FIRST_REST if last is None else min(2 * last.seconds, LONGEST_REST)
+        previous = self.rests.get(slot.index)
+        seconds = FIRST_REST if previous is None else min(2 * previous.seconds, LONGEST_REST)
         self.rests[slot.index] = Rest(monotonic() + seconds, seconds)
         for ticket in chain.from_iterable(slot.isolated):
             slot.tickets[ticket] = None
             slot.put_back(ticket)
         self.free_slot(slot)
-        for active in self.slots:
-            active.wake()
+        for other in self.slots:
+            other.wake()
         return [] if self.slots or len(self.rests) < self._most_slots else list(self.requests)
 
-    def rebuild(self, me: int) -> None:
-        """Rebuild queue and slots without the slots of thread ``me``, which an interrupt may have reached anywhere.
+    def rebuild(self, interrupted: int) -> None:
+        """Rebuild queue and slots without the slots of the ``interrupted`` thread, whose code may have ended anywhere.
 
         Requests whose plan that thread was running begin again.
         """
         self.lock.acquire()
         try:
-            self.slots = [slot for slot in self.slots if slot.thread != me]
+            self.slots = [slot for slot in self.slots if slot.thread != interrupted]
             self._share_threads()
             self.requests = {request: None for request in self.requests if not request.done()}
-            self.queue, self.weight, self.plans = Queue(self._most_slots), 0, deque()
+            self.queue, self.weight, self.to_plan = Queue(self._most_slots), 0, deque()
             for slot in self.slots:
-                slot.has_over = True
+                slot.may_drop = True
                 slot.wake()
                 for ticket in chain(slot.tickets, *slot.isolated):
-                    self.queue.began(ticket)
+                    self.queue.count_begun(ticket)
                     self.weight += ticket.job.weight
             for request in self.requests:
-                if request.planner == me:
-                    request.begin_again()
+                if request.planner == interrupted:
+                    request.restart()
                 if request.planner is None and (request.error is not None or not self._add_again(request)):
-                    self.plans.append(request)
+                    self.to_plan.append(request)
         finally:
-            with suppress(RuntimeError):  # this thread may hold it several times
+            with suppress(RuntimeError):  # this thread may hold the lock several times
                 while True:
                     self.lock.release()
 

@@ -1,6 +1,6 @@
 """Constrained decoding: masks of the next tokens for answers that match a regular expression or a JSON schema.
 
-llguidance runs a grammar over the trie of all tokens, within bounds of its work: a mask takes ten microseconds or more.
+llguidance runs a grammar over the trie of all tokens, with bounds on the work: a mask takes ten microseconds or more.
 """
 
 import json
@@ -14,16 +14,16 @@ import numpy as np
 from fastattn.errors import FastattnError, InputError, warn
 from fastattn.system.records import dataclass
 
-# Between JSON's tokens: nothing, a space, or a new line with its indentation; with more, a model may write blanks until
-# its tokens are spent. Keywords that llguidance does not know become warnings. A schema's "x-guidance" overrides this.
-OPTIONS = {"whitespace_pattern": "( |\n[ \t]{0,20})?", "coerce_one_of": True, "lenient": True}
-# llguidance's warning -> ours: answers may match a wider schema. Other warnings are errors.
-WIDER = {
+# Between JSON's tokens: nothing, a space, or a new line with its indentation; if more were allowed, a model might write
+# blanks until it has no tokens left. "lenient": a keyword that llguidance does not know gives a warning, no error.
+SCHEMA_OPTIONS = {"whitespace_pattern": "( |\n[ \t]{0,20})?", "coerce_one_of": True, "lenient": True}
+# llguidance's warning -> ours: answers may match a wider schema. Other warnings are raised as errors.
+WARNINGS = {
     "oneOf not fully supported": "oneOf is followed as anyOf",
     'Unimplemented keys: ["uniqueItems"]': "uniqueItems is not followed",
 }
-MOST_COMPILED = 8  # compiled grammars
-LONGEST = 1 << 16  # characters of a schema: as many names as fit take at most two seconds to compile
+MOST_COMPILED = 8  # compiled grammars that are kept
+LONGEST_SCHEMA = 1 << 16  # characters: as many names as fit take at most two seconds to compile
 
 
 class Constraints:
@@ -57,7 +57,7 @@ class Constraints:
         text = self._tokenizer_json.decode()
         try:
             tokenizer = llguidance.LLTokenizer(text, eos_token=list(end_ids))
-            # with the ids that the tokenizer lacks, which no grammar allows
+            # again, with the ids that the tokenizer lacks, which no grammar allows
             return llguidance, llguidance.LLTokenizer(text, max(tokenizer.vocab_size, self._vocabulary), list(end_ids))
         except ValueError as error:
             raise InputError(f"this tokenizer cannot be constrained: {_first_line(error)}") from None
@@ -69,17 +69,17 @@ class Constraints:
             if regex is not None:
                 grammar = llguidance.LLMatcher.grammar_from_regex(regex)
             else:
-                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, OPTIONS)
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, SCHEMA_OPTIONS)
             matcher = llguidance.LLMatcher(tokens, grammar, log_level=0, limits=limits)
         except ValueError as error:
             raise InputError(f"{name}: {_first_line(error)}") from None
-        for remark in matcher.get_grammar_warnings():
-            wider = next((text for start, text in WIDER.items() if remark.startswith(start)), None)
-            if wider is None and '"lenient"' not in str(schema):  # the schema's "x-guidance" may set it
-                raise InputError(f"{name}: {_first_line(remark)}")
-            warn(f"{name}: {wider or _first_line(remark)}")
+        for library_warning in matcher.get_grammar_warnings():
+            warning = next((text for start, text in WARNINGS.items() if library_warning.startswith(start)), None)
+            if warning is None and '"lenient"' not in str(schema):  # a schema's "x-guidance" may set its own options
+                raise InputError(f"{name}: {_first_line(library_warning)}")
+            warn(f"{name}: {warning or _first_line(library_warning)}")
         constraint = Constraint(name, matcher, self._vocabulary)
-        constraint().allowed([])  # an error if no text matches
+        constraint().allowed([])  # raises an error if no text matches
         return constraint
 
 
@@ -96,16 +96,16 @@ class Constraint:
 
 
 class Matcher:
-    """Tells which ids may come next in one answer, for several beginnings in turn: the hypotheses of a beam."""
+    """Tells which ids may come next in one answer, whose beginnings may alternate: they are the beams of a search."""
 
     def __init__(self, name: str, matcher: Any, vocabulary: int):
         self._name, self._matcher, self._vocabulary = name, matcher, vocabulary
-        self._ids: list[int] = []  # consumed by the library
+        self._ids: list[int] = []  # ids that the library's matcher has consumed
 
     def allowed(self, ids: list[int]) -> np.ndarray:
         """The mask of the next ids, bool [vocabulary]; all False after ids that begin no answer.
 
-        End ids are allowed where an answer may end. Characters that are certain come in the tokenizer's own tokens.
+        End ids are allowed where an answer may end. Where only one text may follow, its tokens are the tokenizer's own.
         Raises InputError for a grammar that exceeds its bounds or that no text matches.
         """
         common = len(commonprefix([self._ids, ids]))
@@ -131,11 +131,11 @@ def _schema_text(schema: Any) -> str:
         text = schema if isinstance(schema, str) else json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"json_schema is no JSON: {_first_line(error)}") from None
-    if len(text) > LONGEST:
-        raise InputError(f"json_schema should have at most {LONGEST} characters, has {len(text)}")
+    if len(text) > LONGEST_SCHEMA:
+        raise InputError(f"json_schema should have at most {LONGEST_SCHEMA} characters, has {len(text)}")
     return text
 
 
 def _first_line(error: object) -> str:
-    """The message of the library's error, without the context that it shows."""
+    """The message of the library's error, without the excerpt of the grammar in it."""
     return str(error).rpartition("error: ")[2].partition("\n")[0][:300]

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer.json through the ``tokenizers`` library, truncated as sentence-transformers does."""
+"""A Hugging Face tokenizer.json, by the ``tokenizers`` library; texts are cut as sentence-transformers cuts them."""
 
 import base64
 import contextlib
@@ -19,16 +19,16 @@ from fastattn.spec.text_spec import TRUNCATION_SIDES
 from fastattn.system.records import dataclass, lazy
 from fastattn.text import check_text
 
-BATCH = 1024  # texts a call of the library, so that only these have one of its large result objects
-# The most characters that the strings of a normalizer's file may make of one. A compiled table of NFKC gives 18, and
-# one or two replacements of runs of spaces double that by this count.
+BATCH = 1024  # texts for each call of the library, which makes a large object of each
+# The most characters that a normalizer may make of one character. A compiled table of NFKC counts 18, and one or two
+# replacements of runs of spaces double that.
 GREATEST_GROWTH = 1024
-# The name of a normalizer's table, whose characters may be escaped; parsing 20 MB of JSON for it would take 0.2 s.
+# The name of a normalizer's table, whose characters may be escaped; to parse 20 MB of JSON for it would take 0.2 s.
 _CHARSMAP = re.compile(
     '"' + "".join(f"(?:{letter}|\\\\u{ord(letter):04x})" for letter in "precompiled_charsmap") + '"', re.IGNORECASE
 )
-NO_LIMIT = 2**31 - 1  # in place of a length; also the greatest id or token type
-_IMPORTED_BY = os.getpid()  # after a fork the library would wait for ever for its threads
+NO_LIMIT = 2**31 - 1  # as a ``max_length``; also the greatest id or token type
+_IMPORTING_PROCESS = os.getpid()  # after a fork the library would wait for ever for its threads
 Ids = TypeVar("Ids", np.ndarray, list[int])
 
 
@@ -36,7 +36,7 @@ class TokenSpans(NamedTuple):
     """The tokens of a text and their offsets, int32."""
 
     ids_T: np.ndarray
-    offsets_T2: np.ndarray  # [start, end) in characters of the str; 0, 0 for special tokens
+    offsets_T2: np.ndarray  # [start, end) in characters of the text; 0, 0 for special tokens
 
 
 class TextToken(NamedTuple):
@@ -50,19 +50,19 @@ class TextToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Special tokens around texts: (id, token type) before each text and after the last; each text's type."""
+    """Special tokens around texts: (id, token type) before each text and after the last text; each text's type."""
 
-    special: tuple[tuple[tuple[int, int], ...], ...]
+    special_tokens: tuple[tuple[tuple[int, int], ...], ...]
     types: tuple[int, ...]
 
     @lazy
     def count(self) -> int:
-        return sum(map(len, self.special))
+        return sum(map(len, self.special_tokens))
 
     @lazy
     def ids(self) -> tuple[np.ndarray, ...]:
-        """The special ids before each text and after the last, int32."""
-        return tuple(np.array([index for index, _ in part], dtype=np.int32) for part in self.special)
+        """The special ids before each text and after the last text, int32."""
+        return tuple(np.array([index for index, _ in tokens], dtype=np.int32) for tokens in self.special_tokens)
 
     def join(self, ids: Sequence[np.ndarray]) -> np.ndarray:
         """The ids of texts with the special ids around them, int32."""
@@ -70,17 +70,17 @@ class Layout:
 
     def join_types(self, lengths: Sequence[int]) -> np.ndarray:
         """The token types of ``join``'s ids for texts of these lengths, int32."""
-        kinds, counts = [kind for _, kind in self.special[0]], [1] * len(self.special[0])
-        for length, of_text, after in zip(lengths, self.types, self.special[1:]):
-            kinds += [of_text, *(kind for _, kind in after)]
+        types, counts = [token_type for _, token_type in self.special_tokens[0]], [1] * len(self.special_tokens[0])
+        for length, text_type, after in zip(lengths, self.types, self.special_tokens[1:]):
+            types += [text_type, *(token_type for _, token_type in after)]
             counts += [length, *[1] * len(after)]
-        return np.repeat(np.array(kinds, dtype=np.int32), counts)
+        return np.repeat(np.array(types, dtype=np.int32), counts)
 
 
 def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     """The layout of one text or of a pair; TokenizerError unless the post-processor has each text once, in order.
 
-    Found by encoding a single word with a tokenizer that has the same post-processor.
+    A tokenizer with the same post-processor encodes a single word, which shows the layout.
     """
     probe = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
     if tokenizer.post_processor is not None:
@@ -88,28 +88,28 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
     if max([*encoding.ids, *encoding.type_ids], default=0) > NO_LIMIT:
         raise TokenizerError(f"tokenizer.json: the post-processor should give numbers of at most {NO_LIMIT}")
-    special: list[list[tuple[int, int]]] = [[]]
-    types, ordered = list[int](), True
-    positions = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
-    for index, kind, text, is_special in positions:
+    special_tokens: list[list[tuple[int, int]]] = [[]]
+    types, is_ordered = list[int](), True
+    tokens = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
+    for index, token_type, text, is_special in tokens:
         if is_special:
-            special[-1].append((index, kind))
+            special_tokens[-1].append((index, token_type))
         else:
-            ordered = ordered and text == len(types)
-            types.append(kind)
-            special.append([])
-    if not ordered or len(types) != texts:
+            is_ordered = is_ordered and text == len(types)
+            types.append(token_type)
+            special_tokens.append([])
+    if not is_ordered or len(types) != texts:
         raise TokenizerError("tokenizer.json: the post-processor should have each text once, in order")
-    return Layout(tuple(map(tuple, special)), tuple(types))
+    return Layout(tuple(map(tuple, special_tokens)), tuple(types))
 
 
-def truncated(ids: Ids, length: int, side: str) -> Ids:
-    """``length`` of the ids; the others are cut from ``side``."""
+def truncate(ids: Ids, length: int, side: str) -> Ids:
+    """The ids, cut at ``side`` to at most ``length``."""
     return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many ids of two texts fit in ``room``: the longer text is cut first, then both equally."""
+    """How many ids of two texts, with ``first`` and ``second`` ids, fit in ``room``: the longer text is cut first."""
     if first + second <= room:
         return first, second
     least = min(first, second, room // 2)
@@ -117,9 +117,9 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 class HuggingFaceTokenizer:
-    """Texts to at most ``max_length`` ids each, special tokens included.
+    """Turns texts into at most ``max_length`` ids each, special tokens included.
 
-    The file's truncation and padding are ignored: exporters leave there whatever they used last.
+    The file's truncation and padding are ignored: exporters leave the settings there that they used last.
     Raises TokenizerError if the file is not a tokenizer.json.
     """
 
@@ -136,18 +136,17 @@ class HuggingFaceTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         with _library_errors():
-            self._single = read_layout(tokenizer, 1)
-        if max_length < max(1, self._single.count):
-            raise TokenizerError(f"max_length {max_length} leaves no room for the {self._single.count} special tokens")
+            self._layout = read_layout(tokenizer, 1)
+        if max_length < max(1, self._layout.count):
+            raise TokenizerError(f"max_length {max_length} leaves no room for the {self._layout.count} special tokens")
         if truncation_side not in TRUNCATION_SIDES:
             raise InputError(f"truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {truncation_side!r}")
         if lowercase:
-            own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+            file_normalizers = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *file_normalizers])
         self._tokenizer = tokenizer
-        self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        self.max_length = max_length
-        self.truncation_side = truncation_side
+        self._special_ids = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self.max_length, self.truncation_side = max_length, truncation_side
         self._fingerprints: dict[int, bytes] = {}
 
     @property
@@ -155,12 +154,12 @@ class HuggingFaceTokenizer:
         """The number of ids, added tokens included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
-    def fingerprint(self, rows: int) -> bytes:
-        """A hash of the tokens whose ids are below ``rows``, and their ids."""
-        if rows not in self._fingerprints:  # takes 150 ms for 150,000 tokens
-            ids = sorted(entry for entry in self._tokenizer.get_vocab().items() if entry[1] < rows)
-            self._fingerprints[rows] = hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
-        return self._fingerprints[rows]
+    def fingerprint(self, count: int) -> bytes:
+        """A hash of the tokens whose ids are below ``count``, and of these ids."""
+        if count not in self._fingerprints:  # takes 150 ms for 150,000 tokens
+            entries = sorted(entry for entry in self._tokenizer.get_vocab().items() if entry[1] < count)
+            self._fingerprints[count] = hashlib.blake2b(repr(entries).encode(), digest_size=16).digest()
+        return self._fingerprints[count]
 
     def token(self, index: int) -> str | None:
         token: str | None = self._tokenizer.id_to_token(index)
@@ -182,18 +181,18 @@ class HuggingFaceTokenizer:
 
     @property
     def marks_parts(self) -> bool:
-        """Whether a token inside a word is marked by a prefix."""
+        """Whether a prefix marks tokens that continue a word."""
         return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
 
     def join_tokens(self, tokens: Sequence[str]) -> str:
-        """The text of tokens, joined by the file's decoder, or with spaces if it has none."""
+        """The text of tokens, joined by the file's decoder, or with spaces if the file has no decoder."""
         decoder = self._tokenizer.decoder
         with _library_errors():
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
 
     def pieces(self, text: str) -> list[str]:
-        """The tokens of a text, without special tokens around it; unknown tokens keep their letters."""
-        (encoding,) = self._encodings([text], 1, special=False)
+        """The tokens of a text, without special tokens around them; unknown tokens keep their letters."""
+        (encoding,) = self._encodings([text], 1, special_tokens=False)
         return list(encoding.tokens)
 
     def text(self, pieces: Sequence[str]) -> str:
@@ -205,8 +204,8 @@ class HuggingFaceTokenizer:
         with _library_errors():
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special))
 
-    def take_whole(self, markers: Sequence[str]) -> None:
-        """Make each marker, or its first word, a single token wherever it occurs, if it is in the vocabulary."""
+    def keep_whole(self, markers: Sequence[str]) -> None:
+        """Make each marker, or else its first word, a single token wherever it occurs, if the vocabulary has it."""
         for marker in filter(str.split, markers):
             candidates = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
             for token in candidates:
@@ -215,43 +214,43 @@ class HuggingFaceTokenizer:
                 break
 
     def is_special(self, index: int) -> bool:
-        return index in self._special
+        return index in self._special_ids
 
     @property
     def special_ids(self) -> tuple[np.ndarray, np.ndarray]:
         """The special ids before a text and after it, int32."""
-        before, after = self._single.ids
+        before, after = self._layout.ids
         return before, after
 
     def encode(self, texts: Sequence[str], threads: int = 1, max_length: int | None = None) -> list[np.ndarray]:
         """An int32 array of ids for each text, in order.
 
-        max_length  in place of the tokenizer's; at least the number of special tokens
-        threads     1: this thread alone. More: the library's pool, if it has at most that many threads,
+        max_length  replaces the tokenizer's; at least the number of special tokens
+        threads     1: this thread alone. More: the library's pool, if that has at most so many threads,
                     TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
         Raises InputError for other objects and lone surrogates, TokenizerError if the file lacks something that a text
         needs, such as an unknown token.
         """
         most = max_length or self.max_length
-        return [_int32(self._cut(whole.ids, most)) for whole in self._encodings(texts, threads, special=True)]
+        return [_int32(self._cut(encoding.ids, most)) for encoding in self._encodings(texts, threads, True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
-        """All ids of each text, without special tokens; otherwise as ``encode``, which keeps ``room`` of them."""
-        return [_int32(whole.ids) for whole in self._encodings(texts, threads, special=False)]
+        """All ids of each text, without special tokens; otherwise as ``encode``, which keeps ``room`` of these ids."""
+        return [_int32(encoding.ids) for encoding in self._encodings(texts, threads, special_tokens=False)]
 
     @property
     def room(self) -> int:
         """The most ids of a text, without special tokens, that ``encode`` keeps."""
-        return self.max_length - self._single.count
+        return self.max_length - self._layout.count
 
     def token_types(self, length: int) -> np.ndarray:
-        """The token types of a single text with ``length`` ids, special ones included, int32."""
-        return self._single.join_types([length - self._single.count])
+        """The token types of a single text with ``length`` ids, special ids included, int32."""
+        return self._layout.join_types([length - self._layout.count])
 
     def pair_lengths(self, pairs: Sequence[tuple[str, str]], threads: int = 1) -> list[int]:
-        """The number of ids of each pair of texts before it is cut, special ones included."""
+        """The number of ids of each pair of texts before a pair is cut, special ids included."""
         ids = self.encode_whole([text for pair in pairs for text in pair], threads)
-        return [self._pair.count + len(first) + len(second) for first, second in zip(ids[::2], ids[1::2])]
+        return [self._pair_layout.count + len(first) + len(second) for first, second in zip(ids[::2], ids[1::2])]
 
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], threads: int = 1
@@ -261,20 +260,20 @@ class HuggingFaceTokenizer:
         In a pair that is too long, the longer text is cut first, then both equally: transformers' "longest_first".
         A text in several pairs is tokenized once.
         """
-        layout = self._pair
+        layout = self._pair_layout
         room = self.max_length - layout.count
         if room < 0:
             raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
         for pair in pairs:
             for text in pair:
                 check_text(text)
-        once = list(dict.fromkeys(text for pair in pairs for text in pair))
-        whole = dict(zip(once, self.encode_whole(once, threads)))
+        distinct = list(dict.fromkeys(text for pair in pairs for text in pair))
+        ids_of = dict(zip(distinct, self.encode_whole(distinct, threads)))
         ids_B, types_B = [], []
         for pair in pairs:
-            whole_ids = [whole[text] for text in pair]
+            whole_ids = [ids_of[text] for text in pair]
             lengths = longest_first(len(whole_ids[0]), len(whole_ids[1]), room)
-            ids = [truncated(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
+            ids = [truncate(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
             ids_B.append(layout.join(ids))
             types_B.append(layout.join_types(lengths))
         return ids_B, types_B
@@ -282,19 +281,20 @@ class HuggingFaceTokenizer:
     def encode_with_offsets(self, texts: Sequence[str], threads: int = 1) -> list[TokenSpans]:
         """The tokens of each text with offsets in the given text, before any normalization; otherwise as ``encode``."""
         spans = list[TokenSpans]()
-        for encoding in self._encodings(texts, threads, special=True, offsets=True):
+        for encoding in self._encodings(texts, threads, special_tokens=True, offsets=True):
             rows = np.array(self._cut(list(range(len(encoding.ids))), self.max_length), dtype=np.intp)
             offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             spans.append(TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows]))
         return spans
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
+        """All tokens of a text; ``special``: with the special tokens around them."""
         (encoding,) = self._encodings([text], 1, special)
-        specials = map(bool, encoding.special_tokens_mask)
-        return list(map(TextToken, encoding.ids, encoding.tokens, specials, encoding.offsets))
+        are_special = map(bool, encoding.special_tokens_mask)
+        return list(map(TextToken, encoding.ids, encoding.tokens, are_special, encoding.offsets))
 
     @lazy
-    def _pair(self) -> Layout:
+    def _pair_layout(self) -> Layout:
         with _library_errors():
             return read_layout(self._tokenizer, 2)
 
@@ -305,24 +305,24 @@ class HuggingFaceTokenizer:
         """
         if len(ids) <= most:
             return ids
-        before, after = map(len, self._single.ids)
-        own = truncated(ids[before : len(ids) - after], most - self._single.count, self.truncation_side)
-        return ids[:before] + own + ids[len(ids) - after :]
+        before, after = map(len, self._layout.ids)
+        text_ids = truncate(ids[before : len(ids) - after], most - self._layout.count, self.truncation_side)
+        return ids[:before] + text_ids + ids[len(ids) - after :]
 
     def _encodings(
-        self, texts: Sequence[str], threads: int, special: bool, offsets: bool = False
+        self, texts: Sequence[str], threads: int, special_tokens: bool, offsets: bool = False
     ) -> Iterator[Encoding]:
-        """The library's encoding of each whole text."""
+        """The library's encoding of each whole text; without ``offsets`` its offsets may be missing."""
         for text in texts:
             check_text(text)
         with _library_errors():
             if len(texts) < 2 or not _may_use_pool(threads):
                 for text in texts:
-                    yield self._tokenizer.encode(text, add_special_tokens=special)
+                    yield self._tokenizer.encode(text, add_special_tokens=special_tokens)
                 return
             encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
             for start in range(0, len(texts), BATCH):
-                yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special)
+                yield from encode(list(texts[start : start + BATCH]), add_special_tokens=special_tokens)
 
 
 def _int32(ids: list[int]) -> np.ndarray:
@@ -346,7 +346,7 @@ def _library_errors() -> Iterator[None]:
 def _check_tables(text: str) -> None:
     """Raise TokenizerError if a normalizer's table declares more bytes than it has.
 
-    The library would allocate them, and end the process if it cannot.
+    The library would allocate so many, and end the process if that fails.
     """
     if not _CHARSMAP.search(text):
         return
@@ -359,8 +359,8 @@ def _check_pairs(pairs: list[tuple[str, object]]) -> None:
         if name == "precompiled_charsmap" and isinstance(value, str):
             length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
             if length > len(value):
-                said = f"a normalizer's table says that it has {length} bytes, and has fewer"
-                raise TokenizerError(f"tokenizer.json: {said}")
+                fault = f"a normalizer's table says that it has {length} bytes, and has fewer"
+                raise TokenizerError(f"tokenizer.json: {fault}")
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:
@@ -369,14 +369,14 @@ def _check_growth(tokenizer: Tokenizer) -> None:
         return
     growth = _growth(json.loads(tokenizer.normalizer.__getstate__()))
     if growth > GREATEST_GROWTH:
-        could = f"could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
-        raise TokenizerError(f"tokenizer.json: the normalizer {could}")
+        fault = f"the normalizer could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
+        raise TokenizerError(f"tokenizer.json: {fault}")
 
 
 def _growth(normalizer: dict[str, Any]) -> float:
-    """The most characters by which a normalizer's own strings could replace one.
+    """The most characters with which the strings in a normalizer could replace one character.
 
-    Unicode's normalizations, which are in no file and do not multiply, count as one.
+    Unicode's normalizations, whose strings are in no file and do not multiply, count as 1.
     """
     match normalizer:
         case {"type": "Sequence", "normalizers": steps}:
@@ -384,7 +384,7 @@ def _growth(normalizer: dict[str, Any]) -> float:
         case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": content} if pattern:
             return max(1.0, len(content) / len(pattern))
         case {"type": "Replace", "content": content} | {"type": "Prepend", "prepend": content}:
-            return 1.0 + len(content)  # besides the character: a pattern may match empty text
+            return 1.0 + len(content)  # besides the character, since a pattern may match empty text
         case {"type": "Precompiled", "precompiled_charsmap": table}:
             replacements = base64.b64decode(table).split(b"\0")
             return max(1.0, *(len(part.decode("utf-8", "ignore")) for part in replacements))
@@ -392,8 +392,8 @@ def _growth(normalizer: dict[str, Any]) -> float:
 
 
 def _may_use_pool(threads: int) -> bool:
-    """Whether the library's thread pool, which is as large as the machine, may be used by a caller with ``threads``."""
-    if threads < 2 or os.getpid() != _IMPORTED_BY:
+    """Whether a caller with so many threads may use the library's thread pool, which has a thread for each CPU."""
+    if threads < 2 or os.getpid() != _IMPORTING_PROCESS:
         return False
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in ("", "off", "false", "f", "no", "n", "0"):
         return False

@@ -4,7 +4,7 @@ import re
 
 # An ICU message with branches: {count, plural, one {# item} other {# items}}
 _BRANCH = r"\{[^{}]*\}"
-for _ in range(4):  # levels of braces within
+for _ in range(4):  # levels of braces within a branch
     _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
 MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
 INVARIANT = re.compile(
@@ -21,7 +21,7 @@ INVARIANT = re.compile(
 
 
 def branches(message: str) -> list[tuple[int, int]]:
-    """[start, end) of the texts of an ICU message's branches, without the number sign that one may begin with."""
+    """[start, end) of the texts of an ICU message's branches, without the number sign at the beginning of a text."""
     return [
         (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
         for match in re.finditer(_BRANCH, message[1:])

@@ -15,8 +15,8 @@ from fastattn.errors import InputError, check_text
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
-# The first words of letters' Unicode names -> the languages written in them: ISO 639-1 and 639-3 codes, English
-# and Chinese name. "": languages of multilingual models whose letters and Chinese names are not listed.
+# The first words of letters' Unicode names -> the languages with such letters: ISO 639-1 and 639-3 codes, English and
+# Chinese name. "": languages of multilingual models whose letters and Chinese names are not listed.
 _TABLE = {
     "LATIN": """af,afr Afrikaans 南非荷兰语; ca,cat Catalan 加泰罗尼亚语; cs,ces Czech 捷克语; da,dan Danish 丹麦语;
 de,deu,ger German 德语; en,eng English 英语; es,spa Spanish 西班牙语; et,est,ekk Estonian 爱沙尼亚语;
@@ -76,14 +76,14 @@ war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,
 class Language:
     """A language."""
 
-    code: str  # ISO 639-1 if there is one, with a script where that matters
+    code: str  # ISO 639-1 if there is such a code, with a script where scripts differ
     name: str  # in English
-    chinese: str  # name in Chinese, else in English
+    chinese: str  # the name in Chinese, else in English
     scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; empty: not listed
 
     @property
     def is_chinese(self) -> bool:
-        """Whether prompts for it are in Chinese."""
+        """Whether prompts for the language are in Chinese."""
         return self.code in ("zh", "zh-Hant", "yue")
 
 
@@ -98,104 +98,106 @@ def _read_table() -> dict[str, Language]:
     return table
 
 
-_KNOWN = _read_table()
-SCRIPT = 4  # letters of a script's code, such as Latn
+_LANGUAGES = _read_table()  # code or English name, in lower case -> language
+SCRIPT_LETTERS = 4  # of a script's code, such as Latn
 TRADITIONAL = "hant"
-IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # regions that write Chinese in traditional characters
-SHOWN = 6  # the most languages in a message
+TRADITIONAL_REGIONS = frozenset({"tw", "hk", "mo"})  # regions that write Chinese in traditional characters
+MOST_SHOWN = 6  # languages in a message
 
 
-def _plain(code: str) -> str:
+def _normalize(code: str) -> str:
     return code.lower().replace("_", "-").strip(" -")
 
 
-def _find(plain: str) -> Language | None:
-    """The language of a code; a script, or a region that implies one, selects the variant in that script."""
-    first, *parts = plain.split("-")
-    match = _KNOWN.get(plain) or _KNOWN.get(first)
-    if match is None or plain in _KNOWN:
+def _find(code: str) -> Language | None:
+    """The language of a normalized code; a script, or a region that implies a script, selects that variant."""
+    first, *parts = code.split("-")
+    match = _LANGUAGES.get(code) or _LANGUAGES.get(first)
+    if match is None or code in _LANGUAGES:
         return match
-    return _KNOWN.get(f"{match.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", match)
+    script = _script(code) or TRADITIONAL * bool(TRADITIONAL_REGIONS & {*parts})
+    return _LANGUAGES.get(f"{match.code}-{script}", match)
 
 
-def _script(plain: str) -> str:
-    """The script that a code names (latn), or ""."""
-    return next((part for part in plain.split("-")[1:] if len(part) == SCRIPT and part.isalpha()), "")
+def _script(code: str) -> str:
+    """The script in a normalized code (latn), or ""."""
+    return next((part for part in code.split("-")[1:] if len(part) == SCRIPT_LETTERS and part.isalpha()), "")
 
 
 def name_of(code: str) -> str:
-    """The English name of a code's language; the code itself if it is unknown."""
-    match = _find(_plain(code))
+    """The English name of a code's language; the code itself if the language is unknown."""
+    match = _find(_normalize(code))
     return code if match is None else match.name
 
 
 def language(name: str) -> Language:
     """The language of a code (en, eng, eng_Latn, en-GB) or an English name; otherwise InputError with similar names."""
-    if (match := _find(_plain(check_text("a language", name)))) is not None:
+    if (match := _find(_normalize(check_text("a language", name)))) is not None:
         return match
-    near = {each: f"{_KNOWN[each].name} ({_KNOWN[each].code})" for each in _KNOWN}
-    raise InputError(_unknown(name, near, "use a code such as en"))
+    shown = {known_name: f"{known.name} ({known.code})" for known_name, known in _LANGUAGES.items()}
+    raise InputError(_unknown_language(name, shown, "use a code such as en"))
 
 
-def _unknown(name: str, names: Mapping[str, str], otherwise: str) -> str:
-    near = difflib.get_close_matches(_plain(name), names, n=4, cutoff=0.5)
-    suggestions = ", ".join(dict.fromkeys(names[each] for each in near))
+def _unknown_language(name: str, shown: Mapping[str, str], otherwise: str) -> str:
+    """The message for an unknown name; ``shown``: known names, normalized -> how the message shows them."""
+    near = difflib.get_close_matches(_normalize(name), shown, n=4, cutoff=0.5)
+    suggestions = ", ".join(dict.fromkeys(shown[known_name] for known_name in near))
     return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else otherwise}"
 
 
 class Languages:
-    """The languages of a model, which a caller may name in any usual form.
+    """The languages of a model, which a caller may name by any usual code or name.
 
     tokens  the model's code -> its token
-    names   the model's code -> English name, or the code if that is unknown
+    names   the model's code -> English name, or the code if the language is unknown
     """
 
     def __init__(self, tokens: Mapping[str, str]):
         self.names = {code: name_of(code) for code in tokens}
-        self._exact = {_plain(token): code for code, token in tokens.items()} | {_plain(code): code for code in tokens}
-        self._described = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
+        self._codes = {_normalize(token): code for code, token in tokens.items()}
+        self._codes |= {_normalize(code): code for code in tokens}
+        self._shown = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
 
     def code(self, name: str) -> str:
-        """The model's code for a language in any usual form, or for its token; otherwise InputError with similar names.
+        """The model's code for a language, by any usual code or name or by its token; InputError with similar names.
 
-        If both name a script (Latn) it must be the same; regions (GB) may differ.
+        Where both codes have a script (Latn), the scripts must be equal; regions (GB) may differ.
         """
-        plain = _plain(check_text("a language", name))
-        if plain in self._exact:
-            return self._exact[plain]
-        match, script = _find(plain), _script(plain)
-        # the model's codes of the same language -> script and region
-        codes = {code: _plain(code).partition("-")[2] for code in self.names if match and _find(_plain(code)) == match}
+        normalized = _normalize(check_text("a language", name))
+        if normalized in self._codes:
+            return self._codes[normalized]
+        match, script = _find(normalized), _script(normalized)
+        codes = [code for code in self.names if match and _find(_normalize(code)) == match]  # of the same language
         if script:
-            matches = [code for code in codes if _script(_plain(code)) == script]
-            matches = matches or [code for code in codes if not _script(_plain(code))]
-        else:
-            matches = [code for code, has in codes.items() if not has][:1] or list(codes)
+            matches = [code for code in codes if _script(_normalize(code)) == script]
+            matches = matches or [code for code in codes if not _script(_normalize(code))]
+        else:  # the code without script and region
+            matches = [code for code in codes if "-" not in _normalize(code)][:1] or codes
         if len(matches) == 1:
             return matches[0]
         if codes:
-            raise InputError(f"language {name!r} should be one of {self._some(matches or codes)}")
-        near = {_plain(name): self._described[code] for code, name in self.names.items()}
-        near |= {_plain(code): described for code, described in self._described.items()}
-        raise InputError(_unknown(name, near, f"this model knows {self}"))
+            raise InputError(f"language {name!r} should be one of {self._list(matches or codes)}")
+        shown = {_normalize(name): self._shown[code] for code, name in self.names.items()}
+        shown |= {_normalize(code): text for code, text in self._shown.items()}
+        raise InputError(_unknown_language(name, shown, f"this model knows {self}"))
 
     def __str__(self) -> str:
-        return f"{len(self.names)}: {self._some(self.names)}"
+        return f"{len(self.names)}: {self._list(self.names)}"
 
-    def _some(self, codes: Collection[str]) -> str:
-        return ", ".join(self._described[code] for code in islice(codes, SHOWN)) + ", ..." * (len(codes) > SHOWN)
+    def _list(self, codes: Collection[str]) -> str:
+        return ", ".join(self._shown[code] for code in islice(codes, MOST_SHOWN)) + ", ..." * (len(codes) > MOST_SHOWN)
 
 
 @dataclass(frozen=True)
 class LanguagePair:
     """A source and a target language, and the tokens that a model has around their texts."""
 
-    source: str  # ISO 639-1 where the table has it; "": unknown. The target likewise
+    source: str  # ISO 639-1 where the table has such a code; "": unknown. The target likewise
     target: str
     before: tuple[str, ...] = ()  # tokens before and after each part's source tokens
     after: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()  # the target's first tokens, after the start token or including it
-    forced: int = 0  # how many of them are no part of a translation
+    start: tuple[str, ...] = ()  # the target's first tokens, behind the start token or including the start token
+    forced_tokens: int = 0  # how many tokens of ``start`` are no part of a translation
     needs_tag: bool = False  # whether a text must begin with the tag of its target language
 
 
@@ -209,29 +211,29 @@ def language_pair(
 
     requested  the caller's source and target language; None: the checkpoint's default
     tokens_of  a prefix -> its source tokens
-    Raises InputError for a language that the model does not know, and for a required one that is missing.
+    Raises InputError for a language that the model does not know, and if a required language is missing.
     """
     names, scheme, start = ("source_lang", "target_lang"), text.languages, text.decoding.forced_tokens
     defaults = [text.source_language, text.target_language]
     if scheme is None or languages is None:
         for name, code, default in zip(names, requested, defaults):
-            if code is not None and (not default or language(code) != _find(_plain(default))):
+            if code is not None and (not default or language(code) != _find(_normalize(default))):
                 takes = f"takes {name_of(default)} ({default}) alone" if default else "does not say its languages"
                 raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
-        return LanguagePair(iso_code(defaults[0]), iso_code(defaults[1]), start=start, forced=len(start))
+        return LanguagePair(iso_code(defaults[0]), iso_code(defaults[1]), start=start, forced_tokens=len(start))
     if scheme.target == "first":  # generation_config.json may force a language
         defaults[1] = next((code for code, token in scheme.tokens.items() if (token,) == start[:1]), defaults[1])
     codes = [default if code is None else code for code, default in zip(requested, defaults)]
     is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text may begin with <2xx> itself
     prefix = scheme.prefix if codes[1] or (not is_tagged and any(code is not None for code in requested)) else ""
     required = bool(scheme.source) or "{source}" in prefix, bool(scheme.target) or "{target}" in prefix
-    for name, code, needs in zip(names, codes, required):
-        if needs and not code:
+    for name, code, is_required in zip(names, codes, required):
+        if is_required and not code:
             raise InputError(f"{name} should be given; this model knows {languages}")
     if requested[0] is not None and not required[0] and requested[0] not in scheme.tokens:
-        language(requested[0])  # checked only: the model has no token for it
-    codes = [languages.code(code) if needs else code for code, needs in zip(codes, required)]
-    source_token, target_token = (scheme.tokens[code] if needs else "" for code, needs in zip(codes, required))
+        language(requested[0])  # only checked: the model has no token for the source language
+    codes = [languages.code(code) if is_required else code for code, is_required in zip(codes, required)]
+    source_token, target_token = (scheme.tokens[code] if needed else "" for code, needed in zip(codes, required))
     words = prefix.replace("{source}", source_token).replace("{target}", target_token)
     before = (*tokens_of(words), *[source_token] * (scheme.source == "before"))
     after = (*[text.eos_token] * (not text.add_source_eos), *[source_token] * (scheme.source == "after"))
@@ -243,11 +245,11 @@ def language_pair(
 
 def iso_code(code: str) -> str:
     """The ISO 639-1 code of a language, if the table has it; otherwise the given code."""
-    match = _find(_plain(code))
+    match = _find(_normalize(code))
     return code if match is None else match.code
 
 
-# The form of language tokens, whose group is the code -> how models with such tokens are told the languages.
+# A pattern of language tokens, whose group is the code -> how models with such tokens are told the languages.
 _SCHEMES = {
     "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
     "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
@@ -258,18 +260,18 @@ _SCHEMES = {
 
 
 def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
-    """How a model is told the languages, by the form of its vocabulary's language tokens; None for fewer than two."""
-    likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
+    """How a model is told the languages, by its vocabulary's language tokens; None for fewer than two such tokens."""
+    candidates = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
     best = LanguageTokens({})
-    for form, scheme in _SCHEMES.items():
-        matches = filter(None, map(re.compile(form).fullmatch, likely))
+    for pattern, scheme in _SCHEMES.items():
+        matches = filter(None, map(re.compile(pattern).fullmatch, candidates))
         tokens = {match[1]: match[0] for match in matches}
         if len(tokens) > len(best.tokens):
             best = replace(scheme, tokens=tokens)
     return best if len(best.tokens) > 1 else None
 
 
-NO_LANGUAGE = "zxx"  # for numbers, markup and the like, since py3langid 0.4
+NO_LANGUAGE = "zxx"  # py3langid's code for numbers, markup and the like, since version 0.4
 
 
 @cache
@@ -285,11 +287,11 @@ def _identifier() -> Any:
 def likely_languages(text: str, among: Sequence[str] = (), most: int = 5) -> list[tuple[str, float]]:
     """(code as from ``iso_code``, or NO_LANGUAGE; probability) of the likeliest languages, most likely first.
 
-    among  only these languages, with their probabilities among all: low if the text is in none of them, 0 for a
-           language that the model does not know
+    among  only these languages, with their probabilities among all languages: low if the text is in none of these, 0
+           for a language that py3langid does not know
     """
-    ranked = [(iso_code(str(code)), float(share)) for code, share in _identifier().rank(text)]
+    ranking = [(iso_code(str(code)), float(probability)) for code, probability in _identifier().rank(text)]
     if among:
-        shares = dict(ranked)
-        ranked = sorted(((code, shares.get(code, 0.0)) for code in among), key=lambda pair: -pair[1])
-    return ranked[:most]
+        probabilities = dict(ranking)
+        ranking = sorted(((code, probabilities.get(code, 0.0)) for code in among), key=lambda pair: -pair[1])
+    return ranking[:most]

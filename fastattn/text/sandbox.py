@@ -2,9 +2,9 @@
 
 jinja2's sandbox keeps a template away from Python's internals, but does not bound its time and memory. Here every step
 of a template has a price, in characters, which is paid before the step: a pass of a loop, a call, a string, an item
-of a list, the whole of a value that is printed or compared. The input bounds the sum, so that a template is refused at
-the same place on every machine: hostile ones took at most 2 seconds and 50 MB. Padding is paid by its width; widths in
-formats, and powers, are limited.
+of a list, the whole of a value that is printed or compared. The input's length bounds the sum, so that a template is
+refused at the same place on every machine: hostile templates took at most 2 seconds and 50 MB. The price of padding is
+its width; widths in formats, and powers, are limited.
 """
 
 import functools
@@ -26,10 +26,10 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 LONGEST_SOURCE = 1 << 16  # characters; published templates have 30,000 at most
-ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the highest price of a rendering: a constant, and more for each input character
+BUDGET, BUDGET_A_CHARACTER = 1 << 23, 64  # of a rendering: a constant price, and more for each input character
 STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
 MOST_BITS = 1 << 14  # of a whole number
-# jinja2's filters, without urlize, whose patterns are slow.
+# jinja2's filters, but for urlize, whose patterns are slow.
 FILTER_NAMES = frozenset(
     "abs attr batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
     "groupby indent int items last length list lower map max min pprint random reject rejectattr reverse round safe "
@@ -52,38 +52,38 @@ METHODS = frozenset(
     "values zfill".split()
 )
 _CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
-_WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # widths of the operator % that are great or computed
+_WIDE_PERCENT = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # great or computed widths for the operator %
 _WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # the same for str.format
 
 
-class Refused(TemplateError):
+class RefusedError(TemplateError):
     """The error that a template raises by ``raise_exception``."""
 
 
 class _Meter:
-    """The remaining price of a rendering."""
+    """The remaining budget of a rendering."""
 
     def __init__(self, characters: int):
-        self._left = ALLOWED + ALLOWED_EACH * characters
+        self._budget = BUDGET + BUDGET_A_CHARACTER * characters
 
     def pay(self, price: int) -> None:
-        self._left -= price
-        if self._left < 0:
+        self._budget -= price
+        if self._budget < 0:
             raise SecurityError("the template makes or does too much")
 
     def pay_whole(self, value: Any, times: int = 1) -> None:
-        """Pay for all that a value holds."""
-        waiting = [value]
-        while waiting:
-            value = waiting.pop()
+        """Pay ``times`` times for a value with all its contents."""
+        values = [value]
+        while values:
+            value = values.pop()
             self.pay(times * _size(value))
             if isinstance(value, Mapping):
-                waiting.extend(chain.from_iterable(value.items()))
+                values.extend(chain.from_iterable(value.items()))
             elif isinstance(value, _CONTAINERS):
-                waiting.extend(value)
+                values.extend(value)
 
 
-_METER: ContextVar[_Meter] = ContextVar("meter")  # of the current rendering; none while jinja2 compiles
+_METER: ContextVar[_Meter] = ContextVar("meter")  # of the current rendering; not set while jinja2 compiles
 
 
 def _size(value: Any) -> int:
@@ -102,26 +102,27 @@ def weight(value: Any) -> int:
 
 
 def _priced(
-    function: Callable[..., Any], shallow: bool = False, more: Callable[..., None] | None = None
+    function: Callable[..., Any], shallow: bool = False, pay_extra: Callable[..., None] | None = None
 ) -> Callable[..., Any]:
-    """A filter or test with a price. While jinja2 compiles there is no meter, so that nothing is computed then.
+    """A filter or test with a price. While jinja2 compiles, the missing meter is an error, so that nothing is computed.
 
-    more  pays, by the arguments, for costs other than those of input and output
+    shallow    whether the function reads only the first level of its arguments
+    pay_extra  pays, by the arguments, for costs other than those of input and output
     """
 
     @functools.wraps(function)
-    def paid(*arguments: Any, **options: Any) -> Any:
+    def pay_and_call(*arguments: Any, **options: Any) -> Any:
         meter = _METER.get()
         meter.pay(STEP)
-        if more is not None:
-            more(*arguments, **options)
+        if pay_extra is not None:
+            pay_extra(*arguments, **options)
         if not shallow:
             meter.pay_whole((arguments, options))
         result = function(*arguments, **options)
         meter.pay(_size(result))
         return result
 
-    return paid
+    return pay_and_call
 
 
 def _pay_indent(s: Any, width: Any = 4, first: bool = False, blank: bool = False) -> None:
@@ -134,21 +135,21 @@ def _pay_round(value: Any, precision: int = 0, method: str = "common") -> None:
 
 
 def _pay_sum(environment: Any, iterable: Any, attribute: Any = None, start: Any = 0) -> None:
-    """A sum of numbers costs nothing more; a sum of lists copies the list for each item."""
+    """A sum of numbers costs nothing extra; a sum of lists copies the list for each item."""
     if not isinstance(start, int | float):
         _METER.get().pay_whole([*iterable, start], 1 + len(iterable))
 
 
 def _pay_percent(text: Any, *values: Any, **named: Any) -> None:
-    """For the operator %, each of whose places may show all values."""
-    if _WIDE.search(str(text)):
+    """Pay for the operator %, of which each place may show all values."""
+    if _WIDE_PERCENT.search(str(text)):
         raise SecurityError("a width in a format should be written out and below 100")
     places = 1 + str(text).count("%")
     _METER.get().pay(STEP * places)
     _METER.get().pay_whole([values, named], places)
 
 
-MORE: dict[str, Callable[..., None]] = {
+EXTRA_PAYMENTS: dict[str, Callable[..., None]] = {  # of filters: ``pay_extra`` of _priced
     "batch": lambda value, linecount, fill_with=None: _METER.get().pay(ITEM * linecount),
     "center": lambda value, width=80: _METER.get().pay(width),
     "format": _pay_percent,
@@ -160,7 +161,7 @@ MORE: dict[str, Callable[..., None]] = {
     "sum": _pay_sum,
     "wordwrap": lambda environment, s, *arguments, **options: _METER.get().pay_whole([arguments, options], 1 + len(s)),
 }
-WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose first argument is a width
+WIDTH_METHODS = frozenset("center ljust rjust zfill".split())  # methods of str whose first argument is a width
 
 
 def _replace_price(text: str, old: str, new: str) -> int:
@@ -205,7 +206,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _raise_exception(message: Any) -> None:
-    raise Refused(str(message))
+    raise RefusedError(str(message))
 
 
 def _dict(*arguments: Any, **items: Any) -> dict[Any, Any]:
@@ -240,9 +241,9 @@ class _Generation(Extension):
     def parse(self, parser: Any) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
+        return nodes.CallBlock(self.call_method("_write_body"), [], [], body).set_lineno(line)
 
-    def _written(self, caller: Any) -> Any:
+    def _write_body(self, caller: Any) -> Any:
         return caller()
 
 
@@ -251,8 +252,8 @@ class _Prices(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
-        written = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
-        node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(STEP + written), "price")))
+        text_length = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
+        node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(STEP + text_length), "price")))
         if node.test is not None:
             node.test = nodes.And(_filter(nodes.Const(STEP), "price"), node.test)
         return node
@@ -263,8 +264,8 @@ class _Prices(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        compared: list[Any] = [node, *node.ops]
-        for operand in compared:
+        operands: list[Any] = [node, *node.ops]
+        for operand in operands:
             operand.expr = _filter(operand.expr, "whole")
         return node
 
@@ -276,11 +277,11 @@ class _Prices(NodeTransformer):
             node.arg = _filter(node.arg, "whole")
         return node
 
-    def _literal(self, node: Any) -> nodes.Node:
+    def _visit_literal(self, node: Any) -> nodes.Node:
         self.generic_visit(node)
         return node if getattr(node, "ctx", "load") == "store" else _filter(node, "first level")
 
-    visit_List = visit_Tuple = visit_Dict = _literal
+    visit_List = visit_Tuple = visit_Dict = _visit_literal
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
         self.generic_visit(node)
@@ -293,22 +294,22 @@ def _filter(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None)
 
 
-def _paying(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
-    """A filter that pays for its value and returns it; it takes a context, so that jinja2 does not precompute it."""
+def _payment(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
+    """A filter that pays for a value and returns the value; takes a context, so that jinja2 does not precompute it."""
 
     @pass_context
-    def paid(context: Any, value: Any) -> Any:
+    def pay_and_return(context: Any, value: Any) -> Any:
         pay(_METER.get(), value)
         return value
 
-    return paid
+    return pay_and_return
 
 
-_whole = _paying(_Meter.pay_whole)
+_whole = _payment(_Meter.pay_whole)
 
 
 @pass_context
-def _text(context: Any, values: list[Any]) -> str:
+def _concatenate(context: Any, values: list[Any]) -> str:
     _METER.get().pay_whole(values)
     return "".join(map(str, values))
 
@@ -322,24 +323,24 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
         )
-        env: Any = self  # typed as the library's tables otherwise
-        filters, tests, builtins = env.filters, env.tests, env.globals
-        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in FILTER_NAMES}
+        env: Any = self  # Any, since the library's types of its tables are narrower
+        filters, tests, builtins, extra = env.filters, env.tests, env.globals, EXTRA_PAYMENTS
+        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, extra.get(name)) for name in FILTER_NAMES}
         env.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        env.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
-        env.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
+        env.filters |= {"price": _payment(_Meter.pay), "whole": _whole, "text": _concatenate}
+        env.filters["first level"] = _payment(lambda meter, value: meter.pay(STEP + _size(value)))
         env.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
         env.globals = {name: builtins[name] for name in ("range", "cycler", "joiner")}
         env.globals |= {"dict": _dict, "namespace": _Variables}
         env.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def wrap_str_format(self, value: Any) -> Any:
-        """str.format and format_map with the sandbox's restrictions; each place is paid."""
+        """str.format and format_map with the sandbox's restrictions, and a price for each place in the format."""
         method, text = super().wrap_str_format(value), getattr(value, "__self__", None)
         if method is None or not isinstance(text, str):
             return method
 
-        def paid(*arguments: Any, **items: Any) -> str:
+        def pay_and_format(*arguments: Any, **items: Any) -> str:
             if _WIDE_FIELD.search(text):
                 raise SecurityError("a width in a format should be written out and below 100")
             places = 1 + text.count("{")
@@ -347,32 +348,32 @@ class _Environment(ImmutableSandboxedEnvironment):
             _METER.get().pay_whole([arguments, items], places)
             return str(method(*arguments, **items))
 
-        return paid
+        return pay_and_format
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        plain = isinstance(obj, (str, int, float, *_CONTAINERS))
-        return (not plain or attr in METHODS) and super().is_safe_attribute(obj, attr, value)
+        is_data = isinstance(obj, (str, int, float, *_CONTAINERS))
+        return (not is_data or attr in METHODS) and super().is_safe_attribute(obj, attr, value)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         meter = _METER.get()
         meter.pay(STEP)
-        text: Any = getattr(__obj, "__self__", None)
+        data: Any = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
-        is_data = isinstance(text, (str, *_CONTAINERS))
+        is_data = isinstance(data, (str, *_CONTAINERS))
         if is_data:
             if name == "join":
                 args = (list(*args),)
-                meter.pay(len(args[0]) * len(text))
+                meter.pay(len(args[0]) * len(data))
             elif name == "replace":
-                meter.pay(_replace_price(text, *args[:2]))
-            elif name in WIDTHS and isinstance(text, str):
+                meter.pay(_replace_price(data, *args[:2]))
+            elif name in WIDTH_METHODS and isinstance(data, str):
                 meter.pay(args[0])
             elif name == "expandtabs":
-                meter.pay(text.count("\t") * next(iter((*args, *kwargs.values())), 8))
+                meter.pay(data.count("\t") * next(iter((*args, *kwargs.values())), 8))
             if name in ("count", "index"):
-                meter.pay_whole(text)
-            meter.pay(_size(text))
-        if not isinstance(__obj, Macro):  # a macro uses its arguments only by steps that are paid
+                meter.pay_whole(data)
+            meter.pay(_size(data))
+        if not isinstance(__obj, Macro):  # a macro uses its arguments only in steps with a price
             meter.pay_whole((args, kwargs))
         result = super().call(__context, __obj, *args, **kwargs)
         meter.pay(_size(result))
@@ -388,8 +389,8 @@ class _Environment(ImmutableSandboxedEnvironment):
             if left.bit_length() * times + right.bit_length() > MOST_BITS:
                 raise SecurityError("a number is too great")
         elif operator == "*":
-            times, many = (left, right) if isinstance(left, int) else (right, left)
-            meter.pay(_size(many) * (max(times, 0) if isinstance(times, int) else 1))
+            times, value = (left, right) if isinstance(left, int) else (right, left)
+            meter.pay(_size(value) * (max(times, 0) if isinstance(times, int) else 1))
         else:
             meter.pay(_size(left) + _size(right))
         return super().call_binop(context, operator, left, right)

@@ -1,4 +1,4 @@
-"""Split long texts into sentences, and into parts that fit a model, without losing a character."""
+"""Splits texts into sentences, and into parts that fit a model; no character is lost."""
 
 import re
 from bisect import bisect_left
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fastattn.errors import InputError
 from fastattn.text import check_text
 
-# Abbreviations whose full stop does not end a sentence, and words that begin one, by language (ISO 639-1): in lower
-# case, without the last full stop. After BEFORE_NAMES something always follows: a name, an example, a place.
+# Abbreviations whose full stop does not end a sentence, and words that begin a sentence, by language (ISO 639-1): in
+# lower case, without the last full stop. Behind BEFORE_NAMES the sentence always goes on: with a name or an example.
 BEFORE_NAMES = {
     "en": "mr mrs ms messrs dr prof gen sen rep gov capt cmdr col maj lt sgt cpl adm rev fr hon pres st mt ft vs v "
     "e.g i.e eg ie cf viz al ca c approx est dept univ assn bros",
@@ -27,7 +27,7 @@ BEFORE_NAMES = {
     "ar": "د أ م",
 }
 
-# A number follows these; without one, the sentence ends ("No.").
+# A sentence goes on behind these if a number follows; else it ends ("No.").
 BEFORE_NUMBERS = {
     "en": "no nos rm p pp vol vols fig figs ch sec art eq ref para pt ed jan feb mar apr jun jul aug sep sept oct nov "
     "dec",
@@ -41,7 +41,7 @@ BEFORE_NUMBERS = {
     "el": "σελ εικ κεφ αρ τ",
 }
 
-# These end a sentence if a word from SENTENCE_STARTS follows.
+# A sentence ends behind these if a word from SENTENCE_STARTS follows.
 BEFORE_ANYTHING = {
     "en": "inc ltd co corp jr sr llc plc bros ave blvd rd ph.d b.a m.a",
     "pt": "ltda cia s.a jr",
@@ -86,39 +86,39 @@ class Abbreviations(NamedTuple):
     before_numbers: frozenset[str]
     before_anything: frozenset[str]
     sentence_starts: frozenset[str]
-    ordinals: bool
+    has_ordinals: bool
 
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
-    """The abbreviations of a language; those of all languages if it is "" or has no table."""
+    """The tables of a language; where a table lacks the language, the words of all languages."""
     tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
-    chosen = ([table[language]] if language in table else table.values() for table in tables)
-    words = [frozenset(" ".join(texts).split()) for texts in chosen]
+    entries = ([table[language]] if language in table else table.values() for table in tables)
+    words = [frozenset(" ".join(texts).split()) for texts in entries]
     return Abbreviations._make([*words, language in WITH_ORDINALS])
 
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
 OPENING = "\"'“‘„‚«‹(\\[{「『（《【〔〈¿¡*_–—•-"
-FULL_WIDTH = "。！？；｡"  # end a sentence without a following space
-OTHERS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
+FULL_WIDTH = "。！？；｡"  # marks that end a sentence without a following space
+OTHER_MARKS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
 CONTINUING = ",;:，、：،"
 NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 
 _CANDIDATE = re.compile(
-    f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
+    f"(?P<mark>[{FULL_WIDTH}{OTHER_MARKS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
 )
-_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))  # the Greek question mark
-# What continues a sentence after a quotation: a Japanese particle, or a few Chinese characters that say who speaks.
-_GOES_ON = re.compile("[とのがはをにもでや]")
-_ASKED = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHER_MARKS, f"{OTHER_MARKS};"))  # ; is its question mark
+# A sentence continues after a quotation with a Japanese particle, or a few Chinese characters that say who speaks.
+_PARTICLE = re.compile("[とのがはをにもでや]")
+_SPEAKER = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
 _NEWLINE = re.compile(f"[{NEWLINES}]")
 _NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
 _LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _CLAUSE = f"[{CONTINUING}；–—]"
-# A sentence is cut after clause marks, full-width or with spaces after them; else after spaces; else after a character
-# with its combining marks (accents, variation selectors, skin tones, characters after a joiner); else anywhere.
+# A sentence is cut after clause marks that are full-width or have spaces after them; else after spaces; else after a
+# character with its combining marks (accents, variation selectors, skin tones, joined characters); else anywhere.
 _CUTS = (
     re.compile(f"(?<!{_CLAUSE})(?={_CLAUSE}*[，、：；]|{_CLAUSE}+[{CLOSING}]*\\s){_CLAUSE}+[{CLOSING}]*\\s*"),
     re.compile(r"\s+"),
@@ -135,14 +135,14 @@ LONGEST_ABBREVIATION = 24
 def split_sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a text; joined, they are the text again.
 
-    Spaces and newlines belong to the sentence before them, or at the start to the first one. A newline ends a sentence.
-    ``language`` (ISO 639-1) selects the abbreviations; "": those of all languages. Raises InputError for a lone
-    surrogate.
+    Spaces and newlines belong to the sentence before them, at the start to the first sentence. A newline ends a
+    sentence. ``language`` (ISO 639-1) selects the abbreviations; "": those of all languages. Raises InputError for a
+    lone surrogate.
     """
     check_text(text)
     abbreviations, quotes = abbreviations_of(language[:2].lower()), _Quotes(text)
     sentences, start = list[str](), 0
-    first = len(text) - len(text.lstrip())  # no sentence of spaces alone
+    first = len(text) - len(text.lstrip())  # no sentence has spaces alone
     candidate = _GREEK_CANDIDATE if language[:2].lower() == "el" else _CANDIDATE
     for match in candidate.finditer(text, first):
         end = match.end()
@@ -151,7 +151,7 @@ def split_sentences(text: str, language: str = "") -> list[str]:
         if match["mark"] is None or _NEWLINE.search(match["space"]):
             boundary = end
         elif any(mark in FULL_WIDTH for mark in match["mark"]):
-            boundary = _after_full_width(text, match, quotes)
+            boundary = _full_width_boundary(text, match, quotes)
         else:
             boundary = end if _ends_sentence(text, start, match, abbreviations) else 0
         if boundary:
@@ -165,8 +165,8 @@ def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, languag
 
     A text that fits stays whole; otherwise it is split into its sentences. A sentence that does not fit is split into
     parts of nearly equal length, at clauses if possible, else at words, else between characters.
-    ``length_of`` counts tokens, special ones included; it gets each part of the text a few times, and the empty text.
-    Raises InputError if a single character is longer than ``limit``.
+    ``length_of`` counts tokens, special tokens included; it gets the empty text too, and each part a few times. Raises
+    InputError if a single character is longer than ``limit``.
     """
     check_text(text)
     if not text:
@@ -182,31 +182,31 @@ class _Quotes:
     """Whether a plain double quote is open at a position; positions only rise, so that the text is read once."""
 
     def __init__(self, text: str):
-        self._text, self._position, self._open = text, 0, False
+        self._text, self._position, self._is_open = text, 0, False
 
-    def open_at(self, position: int) -> bool:
-        line = self._text.rfind("\n", self._position, position)
-        if line >= 0:
-            self._open = False
-        self._open ^= self._text.count('"', max(self._position, line), position) % 2 == 1
+    def is_open_at(self, position: int) -> bool:
+        newline = self._text.rfind("\n", self._position, position)
+        if newline >= 0:
+            self._is_open = False
+        self._is_open ^= self._text.count('"', max(self._position, newline), position) % 2 == 1
         self._position = position
-        return self._open
+        return self._is_open
 
 
-def _after_full_width(text: str, match: re.Match[str], quotes: _Quotes) -> int:
-    """The position where a sentence ends after a full-width mark; 0 if it continues."""
-    if text[match.end()] in CONTINUING + FULL_WIDTH + OTHERS:
+def _full_width_boundary(text: str, match: re.Match[str], quotes: _Quotes) -> int:
+    """The position where a sentence ends after a full-width mark; 0 if the sentence continues."""
+    if text[match.end()] in CONTINUING + FULL_WIDTH + OTHER_MARKS:
         return 0
-    asks = match["mark"][-1] in "！？"
-    if match["close"] and (_GOES_ON.match(text, match.end()) or (asks and _ASKED.match(text, match.end()))):
+    calls = match["mark"][-1] in "！？"
+    if match["close"] and (_PARTICLE.match(text, match.end()) or (calls and _SPEAKER.match(text, match.end()))):
         return 0
     if '"' in match["close"]:
-        still_open = quotes.open_at(match.end("mark"))
+        is_open = quotes.is_open_at(match.end("mark"))
         for position in range(match.start("close"), match.end("close")):
             if text[position] == '"':
-                if not still_open:
-                    return position  # it opens the next sentence
-                still_open = False
+                if not is_open:
+                    return position  # this quote opens the next sentence
+                is_open = False
     return match.end()
 
 
@@ -215,29 +215,29 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
     end = match.end()
     if not match["space"]:
         before = match.start() - 1
-        between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
-        return between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
-    next_word = _NEXT_WORD.match(text, end)
-    following = next_word[1] if next_word else ""
-    if following[:1].islower():
+        is_between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
+        return is_between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
+    next_match = _NEXT_WORD.match(text, end)
+    next_word = next_match[1] if next_match else ""
+    if next_word[:1].islower():
         return False
     if match["mark"] != ".":
         return True
-    last = _LAST_WORD.search(text, max(start, match.start() - LONGEST_ABBREVIATION), match.start())
-    word = last[0] if last else ""
+    last_match = _LAST_WORD.search(text, max(start, match.start() - LONGEST_ABBREVIATION), match.start())
+    word = last_match[0] if last_match else ""
     lowered = word.lower()
     if lowered in abbreviations.before_names:
         return False
-    if lowered in abbreviations.before_numbers and following[:1].isdigit():
+    if lowered in abbreviations.before_numbers and next_word[:1].isdigit():
         return False
-    starts = following.lower() in abbreviations.sentence_starts
+    is_start = next_word.lower() in abbreviations.sentence_starts
     if lowered in abbreviations.before_anything or (len(word) == 1 and word.isupper()):
-        return starts
+        return is_start
     if _ACRONYM.fullmatch(word):
-        return starts or word.islower()
-    if abbreviations.ordinals and word.isdigit() and len(word) <= 2:
-        return starts
-    # Otherwise it ends, except after the number of a list item: "1. Introduction".
+        return is_start or word.islower()
+    if abbreviations.has_ordinals and word.isdigit() and len(word) <= 2:
+        return is_start
+    # Otherwise the mark ends the sentence, except after the number of a list item: "1. Introduction".
     return not (word.isdigit() and len(word) <= 3 and text[start : match.start()].strip() == word)
 
 
@@ -246,7 +246,7 @@ def _is_ideograph(character: str) -> bool:
 
 
 def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level: int) -> list[str]:
-    """Cut one sentence (level 0), clause (1), word (2) or character with its marks (3) into parts that fit."""
+    """Cut a sentence (level 0), clause (1), word (2) or character with its marks (3) into parts within ``limit``."""
     total = length_of(text)
     if total <= limit:
         return [text]
@@ -256,28 +256,28 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
     if len(offsets) == 2:
         return _split_evenly(text, length_of, limit, level + 1)
     parts: list[str] = []
-    fixed = length_of("")  # the length of every part besides its text, such as an end token
-    room = max(limit - fixed, 1)
-    unit, rest = 0, total - fixed
+    overhead = length_of("")  # the length of every part besides its text, such as an end token
+    room = max(limit - overhead, 1)
+    unit, remaining = 0, total - overhead  # the next unit, which offsets[unit] begins; the length from there on
     while unit < len(offsets) - 1:
-        shares = -(-rest // room)  # equal ones: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
-        goal = min(fixed + -(-rest // shares), limit) if rest > 0 else limit
+        shares = -(-remaining // room)  # equal: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
+        goal = min(overhead + -(-remaining // shares), limit) if remaining > 0 else limit
         end, length = _find_end(text, offsets, unit, length_of, goal, limit)
         if end > unit:
             parts.append(text[offsets[unit] : offsets[end]])
-            unit, rest = end, rest - (length - fixed)
+            unit, remaining = end, remaining - (length - overhead)
         else:
             parts += _split_evenly(text[offsets[unit] : offsets[unit + 1]], length_of, limit, level + 1)
-            unit, rest = unit + 1, rest - (length - fixed)
+            unit, remaining = unit + 1, remaining - (length - overhead)
     return parts
 
 
 def _find_end(
     text: str, offsets: list[int], unit: int, length_of: Callable[[str], int], goal: int, limit: int
 ) -> tuple[int, int]:
-    """(end, length) of a part that begins at ``unit``; (``unit``, the length of one unit) if not even one fits.
+    """(end, length) of a part that begins at ``unit``; (``unit``, the unit's length) if the unit exceeds ``limit``.
 
-    The end is the first to reach ``goal``, or the one before if that exceeds ``limit``. Interpolates by
+    The end is the first unit that reaches ``goal``, or the unit before if that exceeds ``limit``. Interpolates by
     characters a token, then bisects, so that a part is measured only a few times.
     """
     low, low_length = unit, 0

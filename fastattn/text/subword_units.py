@@ -1,7 +1,7 @@
-"""Byte pair encoding of words and back, by a file of merges as subword-nmt and fastBPE write it.
+"""Byte pair encoding of words and back, by a file of merges that subword-nmt or fastBPE has written.
 
 Sennrich 2016, section 3.2. A unit inside a word ends in "@@". Tokenization by Moses' rules comes from the sacremoses
-package, if that is installed.
+package, if it is installed.
 """
 
 import heapq
@@ -15,16 +15,16 @@ from fastattn.system.records import lazy
 from fastattn.text import check_text
 
 FILE = "BPE codes"
-CONTINUED, END = "@@", "</w>"
+CONTINUATION, END_OF_WORD = "@@", "</w>"
 VERSION = "#version: "
 MOST_CACHED = 1 << 16  # words whose units are remembered
-LONGEST_LINE = 80  # characters of a line that an error shows
+MOST_SHOWN = 80  # characters of a line that an error shows
 
 
 class SubwordUnits:
-    """``pieces`` of a text with spaces between its words, and ``text`` of pieces. Any number of threads may call.
+    """Cuts a text with spaces between its words into ``pieces``, and joins pieces to a ``text``, for any thread.
 
-    Raises TokenizerError if the bytes are no such file.
+    codes  the bytes of a file of merges; TokenizerError for other bytes
     """
 
     def __init__(self, codes: bytes):
@@ -35,18 +35,17 @@ class SubwordUnits:
         version = lines.pop(0).removeprefix(VERSION).strip() if lines[0].startswith(VERSION) else ""
         lines = lines or [""]
         if version not in ("", "0.1", "0.2"):
-            raise TokenizerError(f"{FILE}: version {version[:LONGEST_LINE]!r} is not known; known: 0.1, 0.2")
+            raise TokenizerError(f"{FILE}: version {version[:MOST_SHOWN]!r} is not known; known: 0.1, 0.2")
         self._ranks: dict[tuple[str, ...], int] = {}
-        counted = len(lines[0].split(" ")) == 3  # fastBPE writes the count of each pair
+        has_counts = len(lines[0].split(" ")) == 3  # fastBPE writes the count of each pair
         for number, line in enumerate(lines):
             pair = tuple(line.strip("\r\n ").split(" "))
-            if len(pair) != 2 + counted:
-                shown = line[:LONGEST_LINE]
+            if len(pair) != 2 + has_counts:
+                shown = line[:MOST_SHOWN]
                 raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {shown!r}")
             self._ranks.setdefault(pair[:2], number)
-        self._end_apart = (
-            version != "0.2" and not counted
-        )  # in subword-nmt's first version the end is a symbol of its own
+        # In subword-nmt's first version the end of a word is a symbol of its own.
+        self._has_end_symbol = version != "0.2" and not has_counts
         self._cache: dict[str, tuple[str, ...]] = {}
 
     def pieces(self, text: str) -> list[str]:
@@ -60,52 +59,52 @@ class SubwordUnits:
                 if len(self._cache) < MOST_CACHED:
                     self._cache[word] = word_units
             units += word_units
-        return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
+        return " ".join(units).split()  # spaces other than " " are parts of words until here, as in fairseq
 
     def text(self, pieces: Iterable[str]) -> str:
-        return " ".join([*pieces, ""]).replace(CONTINUED + " ", "").rstrip()
+        return " ".join([*pieces, ""]).replace(CONTINUATION + " ", "").rstrip()
 
     def _units(self, word: str) -> tuple[str, ...]:
         if len(word) == 1:
             return (word,)
-        units = self._merged([*word, END] if self._end_apart else [*word[:-1], word[-1] + END])
-        if units[-1] == END:
+        units = self._merge([*word, END_OF_WORD] if self._has_end_symbol else [*word[:-1], word[-1] + END_OF_WORD])
+        if units[-1] == END_OF_WORD:
             units.pop()
-        units[-1] = units[-1].removesuffix(END)
-        return (*(unit + CONTINUED for unit in units[:-1]), units[-1])
+        units[-1] = units[-1].removesuffix(END_OF_WORD)
+        return (*(unit + CONTINUATION for unit in units[:-1]), units[-1])
 
-    def _merged(self, symbols: list[str]) -> list[str]:
-        """Merge all occurrences of the pair that comes first in the file, then of the next, until there is none.
+    def _merge(self, symbols: list[str]) -> list[str]:
+        """Merge all occurrences of the pair that comes first in the file, then of the next pair, until there is none.
 
-        A heap of pairs, so that a word of any length takes n log n.
+        By a heap of pairs, so that a word of n symbols takes n log n.
         """
         ranks, count = self._ranks, len(symbols)
-        after, before = list(range(1, count + 1)), list(range(-1, count - 1))
+        next_of, previous_of = list(range(1, count + 1)), list(range(-1, count - 1))
         heap = [(ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks]
         heapq.heapify(heap)
         while heap:
             rank = heap[0][0]
-            places = []
+            positions = []
             while heap and heap[0][0] == rank:
-                places.append(heapq.heappop(heap)[1])
-            for i in places:
-                j = after[i]
+                positions.append(heapq.heappop(heap)[1])
+            for i in positions:
+                j = next_of[i]
                 if not symbols[i] or j == count or ranks.get((symbols[i], symbols[j])) != rank:
                     continue  # already merged, as in the middle of three equal symbols
                 symbols[i] += symbols[j]
-                symbols[j], after[i] = "", after[j]
-                if after[i] < count:
-                    before[after[i]] = i
-                for first in (before[i], i):
-                    if first >= 0 and after[first] < count:
-                        new = ranks.get((symbols[first], symbols[after[first]]))
-                        if new is not None:
-                            heapq.heappush(heap, (new, first))
+                symbols[j], next_of[i] = "", next_of[j]
+                if next_of[i] < count:
+                    previous_of[next_of[i]] = i
+                for first in (previous_of[i], i):
+                    if first >= 0 and next_of[first] < count:
+                        new_rank = ranks.get((symbols[first], symbols[next_of[first]]))
+                        if new_rank is not None:
+                            heapq.heappush(heap, (new_rank, first))
         return [symbol for symbol in symbols if symbol]
 
 
 class WordsAndUnits:
-    """``pieces`` of a text and ``text`` of pieces: words by Moses' rules, as ``text.words`` requires, then units.
+    """As SubwordUnits, of any text: cuts words by Moses' rules, as ``text.words`` requires, then units.
 
     Raises TokenizerError at first use if sacremoses is not installed.
     """
@@ -127,10 +126,11 @@ class WordsAndUnits:
     def pieces(self, text: str) -> list[str]:
         """The units of a text; InputError for a lone surrogate."""
         check_text(text)
-        normalizer, cutter, _ = self._moses
+        normalizer, tokenizer, _ = self._moses
         if self._normalizes:
             text = normalizer.normalize(text)
-        return self._units.pieces(cutter.tokenize(text, aggressive_dash_splits=not self._normalizes, return_str=True))
+        words = tokenizer.tokenize(text, aggressive_dash_splits=not self._normalizes, return_str=True)
+        return self._units.pieces(words)
 
     def text(self, pieces: Iterable[str]) -> str:
         text: str = self._moses[2].detokenize(self._units.text(pieces).split(" "))

@@ -1,4 +1,4 @@
-"""The tokenizer of a translation model: text to tokens and back, and the splitting of long text into parts that fit."""
+"""The tokenizer of a translation model: from text to tokens and back; the splitting of long text into parts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
 SPLITS = ("long", "sentences", "never")
-# A vocabulary with more tokens that begin with SPACE is sentencepiece's; a smaller one may be written by hand.
-PLAIN_TOKENS = 1000
+# A vocabulary with more tokens that begin with SPACE is sentencepiece's; one with fewer may be written by hand.
+MOST_BY_HAND = 1000
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
-# Written without spaces between sentences.
+# Languages that are written without spaces between sentences.
 SPACELESS_LANGUAGES = frozenset("zh zho cmn yue wuu ja jpn th tha lo lao km khm my mya bo bod dz dzo".split())
-# For an unknown language the script decides, first to last character: Thai, Lao and Tibetan, Myanmar, Khmer,
-# punctuation and kana, Han, full-width punctuation. (A regular expression of them takes 1.4 ms to compile.)
+# If the language is unknown, the script decides. First and last characters: Thai, Lao and Tibetan, Myanmar, Khmer,
+# punctuation and kana, Han, full-width punctuation. (A regular expression of these ranges takes 1.4 ms to compile.)
 SPACELESS_SCRIPTS = (
     ("\u0e00", "\u0fff"),
     ("\u1000", "\u109f"),
@@ -45,20 +45,21 @@ SPACELESS_SCRIPTS = (
 class TranslationTokenizer:
     """Tokens of source and target, by the model's vocabularies.
 
-    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may hold more than its .spm. The .spm
-    files are loaded in the background until ``wait``.
+    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may have tokens that its .spm lacks. The
+    .spm files are loaded in the background until ``wait``.
 
-    models  bytes of a .spm file -> the model, if it is being loaded already
+    models      bytes of a .spm file -> the model, if it is being loaded already
+    token_pair  the language pair of sources that are given as tokens
     """
 
     def __init__(self, text: TranslationText, models: Mapping[bytes, SentencePiece] = MappingProxyType({})):
         self.text = text
-        self._source_ids = _by_token(text.source_vocabulary)
-        shared = text.target_vocabulary is text.source_vocabulary
-        self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
+        self._source_ids = _ids_by_token(text.source_vocabulary)
+        is_shared = text.target_vocabulary is text.source_vocabulary
+        self._target_ids = self._source_ids if is_shared else _ids_by_token(text.target_vocabulary)
         model: Pieces | None = None
         if text.tokenizer is not None:
-            from fastattn.text import huggingface  # whose library few models need
+            from fastattn.text import huggingface  # imports a library that few models need
 
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
         if text.codes is not None:
@@ -72,7 +73,7 @@ class TranslationTokenizer:
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, background=True)
         self.end_id = self._target_ids[text.eos_token]
-        # Without an unknown token, the start token, which no target contains.
+        # If there is no unknown token: the start token, which no target contains.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         scheme = text.languages
@@ -81,13 +82,13 @@ class TranslationTokenizer:
             if token not in self._source_ids or token not in self._target_ids:
                 raise CheckpointError(f"the vocabularies should have the language token {token!r}, and lack it")
         self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
-        forced = text.decoding.forced_tokens
-        self.plain = LanguagePair("", "", start=forced, forced=len(forced))  # for sources given as tokens
+        start = text.decoding.forced_tokens
+        self.token_pair = LanguagePair("", "", start=start, forced_tokens=len(start))
         self._warns = lacks_sentencepiece(text)
-        self._knows_unknowns = text.unk_token in self._source_ids
+        self._has_unk_token = text.unk_token in self._source_ids
 
     def wait(self) -> None:
-        """Return once the .spm files are loaded; TokenizerError for one that is not supported."""
+        """Return once the .spm files are loaded; TokenizerError for a file that is not supported."""
         for model in (self._source_model, self._target_model):
             if isinstance(model, SentencePiece):
                 model.wait()
@@ -108,10 +109,10 @@ class TranslationTokenizer:
             )
         language, text = self.cut_language(text.lower() if self.text.lowercase else text)
         tokens = language + _tokens(text, self._source_model, self.text.source_characters)
-        return tokens if self._knows_unknowns else [token for token in tokens if token in self._source_ids]
+        return tokens if self._has_unk_token else [token for token in tokens if token in self._source_ids]
 
     def cut_language(self, text: str) -> tuple[list[str], str]:
-        """(a text's tag of the target language, if it begins with one, the rest of the text).
+        """([the tag of the target language] if the text begins with a tag, else []; the rest of the text).
 
         A tag (``>>de<<``, ``<2de>``) is a token of a multilingual model's source vocabulary, and no piece of its .spm.
         """
@@ -122,7 +123,7 @@ class TranslationTokenizer:
         return [], text
 
     def pair(self, source: str | None = None, target: str | None = None) -> LanguagePair:
-        """The LanguagePair of two languages; None: the checkpoint's default. Errors as from ``language_pair``."""
+        """The LanguagePair of two languages; None: the checkpoint's default. Raises as ``language_pair`` does."""
         pair = source, target
         if pair not in self._pairs:
             self._pairs[pair] = language_pair(self.text, self.languages, pair, self._prefix_tokens)
@@ -131,16 +132,16 @@ class TranslationTokenizer:
     def _prefix_tokens(self, words: str) -> list[str]:
         return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
 
-    def around(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
-        """The tokens before and after a text's source tokens; ``tag``: the tag that the text begins with."""
+    def surrounding(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
+        """The tokens before and after a text's source tokens; ``tag``: the tag at the beginning of the text."""
         if pair.needs_tag and not tag:
             raise InputError(f"target_lang should be given; this model knows {self.languages}")
         return tag or list(pair.before), list(pair.after)
 
     def surrounded_tokens(self, text: str, pair: LanguagePair) -> list[str]:
-        """The tokens of a text, with those that its language pair has around them."""
+        """The tokens of a text, with the surrounding tokens of its language pair."""
         tag, rest = self.cut_language(text)
-        before, after = self.around(tag, pair)
+        before, after = self.surrounding(tag, pair)
         return [*before, *self.source_tokens(rest), *after]
 
     def target_tokens(self, text: str) -> list[str]:
@@ -159,35 +160,35 @@ class TranslationTokenizer:
         return np.array(ids, np.int32)
 
     def cut(self, tokens: Sequence[str], longest: int | None) -> list[str]:
-        """The first tokens, at most ``longest`` including the added special ones; None or 0: all.
+        """The first tokens, at most ``longest`` together with added special tokens; None or 0: all.
 
         A final end token stays, also before a final language token (CTranslate2's rule).
         """
         room = max((longest or 0) - self.implicit_tokens, 0)
         if not longest or len(tokens) <= room:
             return list(tokens)
-        ends = 0
+        final = 0  # how many last tokens stay
         if not self.text.add_source_eos and self.text.eos_token in tokens[-2:]:
-            ends = 1 if tokens[-1] == self.text.eos_token else 2
-        ends = ends if ends <= room else 0
-        return [*tokens[: room - ends], *tokens[len(tokens) - ends :]]
+            final = 1 if tokens[-1] == self.text.eos_token else 2
+        final = final if final <= room else 0
+        return [*tokens[: room - final], *tokens[len(tokens) - final :]]
 
     def target_ids(self, tokens: Sequence[str], pair: LanguagePair | None = None) -> list[int]:
-        """Ids of tokens, after the decoder's start token and the pair's start; None: the forced tokens.
+        """Ids of the decoder's start token, the pair's start and ``tokens``; None: the pair of sources given as tokens.
 
-        If the checkpoint has no start token, ``tokens`` or the pair begins with it.
+        If the checkpoint has no start token, ``tokens`` or the pair's start begin with the start token.
         """
-        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).start, *tokens)]
+        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.token_pair).start, *tokens)]
         start = self.text.decoder_start_token
         if start is not None:
-            # Marian's models have no start token in their vocabulary, and need none: they start from a zero embedding.
+            # Marian's models have no start token in their vocabulary: they start from a zero embedding.
             return [self._target_ids.get(start, self.unk_id), *ids]
         if not ids:
             raise InputError("the target should begin with this model's start token (a language's, say); got no tokens")
         return ids
 
     def known_target_ids(self, tokens: Sequence[str]) -> list[int]:
-        """The ids of tokens; InputError for one that is not in the target vocabulary."""
+        """The ids of tokens; InputError for a token that is not in the target vocabulary."""
         for token in tokens:
             if token not in self._target_ids:
                 raise InputError(f"{token!r} is no token of the target vocabulary")
@@ -199,15 +200,15 @@ class TranslationTokenizer:
 
     def is_empty(self, tokens: Sequence[str]) -> bool:
         """Whether a source has only special tokens (CTranslate2's rule)."""
-        first, last = self.text.bos_token, self.text.eos_token
+        bos_token, eos_token = self.text.bos_token, self.text.eos_token
         if len(tokens) < 2:
-            return not tokens or tokens[0] in (first, last)
-        content = len(tokens) - (tokens[0] == first)
-        if tokens[-1] == last:
-            content -= 1
-        elif tokens[-2] == last:  # a language token follows the end
-            content -= 2
-        return content <= 0
+            return not tokens or tokens[0] in (bos_token, eos_token)
+        others = len(tokens) - (tokens[0] == bos_token)
+        if tokens[-1] == eos_token:
+            others -= 1
+        elif tokens[-2] == eos_token:  # a language token follows the end token
+            others -= 2
+        return others <= 0
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of target tokens, without the end token."""
@@ -224,10 +225,10 @@ class TranslationTokenizer:
         language = re.split("[-_@]", language.lower())[0]
         joined = ""
         for sentence in filter(None, sentences):
-            spaceless = language in SPACELESS_LANGUAGES
+            has_no_spaces = language in SPACELESS_LANGUAGES
             if not language:
-                spaceless = is_spaceless(sentence[0]) or is_spaceless(joined[-1:])
-            joined += sentence if spaceless or not joined else " " + sentence
+                has_no_spaces = is_spaceless(sentence[0]) or is_spaceless(joined[-1:])
+            joined += sentence if has_no_spaces or not joined else " " + sentence
         return joined
 
 
@@ -240,12 +241,12 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly sentencepiece's, but the sentencepiece model is missing."""
     if any(model is not None for model in (text.source_model, text.tokenizer, text.codes)):
         return False
-    return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
+    return sum(token.startswith(SPACE) for token in text.source_vocabulary) > MOST_BY_HAND
 
 
 @dataclass
 class Line:
-    """A line of a text: the tokens of the parts to translate, or text that stays untranslated, and its line end."""
+    """A line of a text: the tokens of the parts to translate, or text that stays untranslated, and the line end."""
 
     parts: list[list[str]] = field(default_factory=list)
     untranslated: str = ""
@@ -254,7 +255,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in lines and parts, the target prefix of its first part, and its language pair."""
+    """A text in lines and parts, the target prefix of the first part, and the text's language pair."""
 
     lines: list[Line]
     prefix: list[str]
@@ -278,20 +279,20 @@ def split_lines(
     longest: int | None = None,
     pair: LanguagePair | None = None,
 ) -> list[Line]:
-    """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit``.
+    """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit`` tokens.
 
     The tokens that the language pair (None: the checkpoint's) has around text, and a language tag at the beginning of
-    the line, count once a line in ``longest`` and stand around each part. Without other tokens a line has no part.
+    the line, count once a line in ``longest`` and stand around each part. A line without other tokens has no part.
 
-    "long" splits a line over the limit at its sentences; "sentences" splits every line; a sentence over the limit is
-    split by ``split_to_fit``. "never" raises InputError for a line over the limit. A blank line stays as it is.
+    split  "long" splits a line over the limit at its sentences, "sentences" every line; a sentence over the limit is
+           split by ``split_to_fit``. "never": InputError for a line over the limit. A blank line stays as it is
     """
     pair = pair or tokenizer.pair()
-    pieces = LINE_ENDS.split(text)
+    contents_and_ends = LINE_ENDS.split(text)
     arguments = tokenizer, limit, split, longest, pair
     return [
         Line(_parts(content, *arguments), end=end) if content.strip() else Line(untranslated=content, end=end)
-        for content, end in zip(pieces[::2], [*pieces[1::2], ""])
+        for content, end in zip(contents_and_ends[::2], [*contents_and_ends[1::2], ""])
     ]
 
 
@@ -299,30 +300,30 @@ def _parts(
     content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None, pair: LanguagePair
 ) -> list[list[str]]:
     tag, rest = tokenizer.cut_language(content)
-    before, after = tokenizer.around(tag, pair)
-    added = len(before) + len(after)
+    before, after = tokenizer.surrounding(tag, pair)
+    surrounding = len(before) + len(after)
     if split != "sentences":
         tokens = tokenizer.cut(tokenizer.surrounded_tokens(content, pair), longest)
-        if added and len(tokens) <= added:
+        if surrounding and len(tokens) <= surrounding:
             return []
         if len(tokens) <= limit:
             return [tokens]
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
-    room = limit - added
+    room = limit - surrounding
     parts: list[list[str]] = []
     for sentence in split_sentences(rest, pair.source):
         tokens = tokenizer.source_tokens(sentence)
         if len(tokens) <= room:
             parts.append(tokens)
         else:
-            fitting = split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), room, pair.source)
-            parts += map(tokenizer.source_tokens, fitting)
+            texts = split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), room, pair.source)
+            parts += map(tokenizer.source_tokens, texts)
     parts = list(filter(None, parts))
     if longest:
-        counts = [0, *accumulate(map(len, parts))]
-        room = longest - tokenizer.implicit_tokens - added
-        parts = [part[: room - count] for part, count in zip(parts, counts) if count < room]
+        starts = [0, *accumulate(map(len, parts))]
+        room = longest - tokenizer.implicit_tokens - surrounding
+        parts = [part[: room - start] for part, start in zip(parts, starts) if start < room]
     return [[*before, *part, *after] for part in parts]
 
 
@@ -333,27 +334,26 @@ def _tokens(text: str, model: "Pieces | None", characters: bool) -> list[str]:
     return text.split() if model is None else model.pieces(text)
 
 
-def _by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
+def _ids_by_token(vocabulary: tuple[str, ...]) -> dict[str, int]:
     """token -> id; the first id of a token that occurs twice."""
     return dict(zip(reversed(vocabulary), reversed(range(len(vocabulary)))))
 
 
 MAP_NAME = "vmap.txt"
-# Tokens. Maps consist of phrases of about four; every n-gram of a source up to the longest is looked up.
-LONGEST_NGRAM = 64
+LONGEST_NGRAM = 64  # tokens, of which a map's n-grams have about four; all n-grams of a source are looked up
 
 
 class VocabularyMap:
     """CTranslate2's vocabulary map, ``vmap.txt``: the target tokens that each n-gram of a source makes likely.
 
-    A line is an n-gram of source tokens with spaces between them, a tab, and target tokens with spaces between them.
-    The line of the empty n-gram lists tokens that every sentence may choose. The last line of an n-gram counts.
-    (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for a line of another form.
+    A line is an n-gram of source tokens, a tab, and target tokens, with spaces between tokens. The line of the empty
+    n-gram lists tokens that every sentence may choose. Of several lines of an n-gram the last counts.
+    (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for a line that is none of these.
     """
 
     def __init__(self, text: TranslationText, target_ids: Mapping[str, int]):
         assert text.vocabulary_map is not None
-        self._ids, self._unknown = target_ids, target_ids[text.unk_token]
+        self._target_ids, self._unk_id = target_ids, target_ids[text.unk_token]
         self._targets: dict[tuple[str, ...], str] = {}
         # Bytes that are not UTF-8 are part of no token.
         lines = text.vocabulary_map.decode("utf-8", "surrogateescape").split("\n")
@@ -368,23 +368,23 @@ class VocabularyMap:
             self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
-        self._always = {target_ids.get(token, self._unknown) for token in special} | self._listed(("",))
+        self._common_ids = {target_ids.get(token, self._unk_id) for token in special} | self._ids_of(("",))
 
     def candidates(self, tokens: Sequence[str]) -> np.ndarray:
         """The ids that a sentence with these source tokens may choose: int32, ascending."""
-        # Each n-gram once: its line may be as long as the file.
+        # A set, so that each n-gram counts once: its line may be as long as the file.
         ngrams = {
             ngram
             for start in range(len(tokens))
             for end in range(start + 1, min(start + self._longest, len(tokens)) + 1)
             if (ngram := tuple(tokens[start:end])) in self._targets
         }
-        return np.array(sorted(self._always.union(*map(self._listed, ngrams))), np.int32)
+        return np.array(sorted(self._common_ids.union(*map(self._ids_of, ngrams))), np.int32)
 
-    def _listed(self, ngram: tuple[str, ...]) -> set[int]:
-        """The ids on the n-gram's line; the unknown token's for a token outside the vocabulary."""
+    def _ids_of(self, ngram: tuple[str, ...]) -> set[int]:
+        """The ids on the n-gram's line; the unknown token's id for a token outside the vocabulary."""
         targets = self._targets.get(ngram)
         if not targets:
             return set()
         tokens = targets.removesuffix(" ").split(" ")
-        return {self._ids.get(token, self._unknown) for token in tokens}
+        return {self._target_ids.get(token, self._unk_id) for token in tokens}

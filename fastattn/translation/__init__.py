@@ -1,1 +1,1 @@
-"""Translator: from texts to texts."""
+"""Translator: translates texts; and translators that work by others."""

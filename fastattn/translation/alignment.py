@@ -1,4 +1,4 @@
-"""Word alignment: which words of a text the words of its translation attend to most."""
+"""Word alignment: the words of a text to which the words of its translation attend most."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ from fastattn.translation.calls import TokenTranslation
 
 
 class WordLink(NamedTuple):
-    """A word of the translation and the source word that it attends to most: [start, end) in characters of each text.
+    """A word of the translation and the source word that it attends to most, as [start, end) in their texts.
 
-    mutual  whether no other word attends more to that source word: such links are sure
+    mutual  whether no other word attends more to that source word: a mutual link is sure
     """
 
     source: tuple[int, int]
@@ -29,25 +29,26 @@ class Word(NamedTuple):
 
 
 def word_links(text: str, translation: Any) -> Iterator[WordLink]:
-    """The link of each word of the best translation; words that the tokenizer writes in another way have none.
+    """The link of each word of the best translation; words that the tokenizer writes in another way have no links.
 
-    translation  made with ``return_attention``. A chain's links are those of the first model followed by the second's
+    translation  made with ``return_attention``. A chain's links are compositions of the first and the second model's
     """
     first = getattr(translation, "first", None)
     if first is None:
-        return _links_of(text, translation.text, translation.parts)
-    return _composed(list(word_links(text, first)), _links_of(first.text, translation.text, translation.parts))
+        return _text_links(text, translation.text, translation.parts)
+    return _compose(list(word_links(text, first)), _text_links(first.text, translation.text, translation.parts))
 
 
-def _links_of(text: str, translated: str, parts: Sequence[TokenTranslation]) -> Iterator[WordLink]:
-    read = written = 0
+def _text_links(text: str, translated: str, parts: Sequence[TokenTranslation]) -> Iterator[WordLink]:
+    source_end = target_end = 0
     for part in parts:
-        sources, read = _words(part.source, text, read)
-        targets, written = _words(part.tokens, translated, written)
-        yield from _links(part, sources, targets)
+        sources, source_end = _words(part.source, text, source_end)
+        targets, target_end = _words(part.tokens, translated, target_end)
+        yield from _part_links(part, sources, targets)
 
 
-def _composed(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
+def _compose(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
+    """Links from the source words of ``first`` to the target words of ``second``, by their overlaps in between."""
     for second_link in second:
         overlaps = [
             (min(link.target[1], second_link.source[1]) - max(link.target[0], second_link.source[0]), link)
@@ -59,7 +60,7 @@ def _composed(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator
 
 
 def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
-    """Mutual links in Pharaoh's form, 0-0 1-2: indices of words, or of characters in scripts without blanks."""
+    """Mutual links in Pharaoh's format, 0-0 1-2: indices of words, or of characters in scripts without blanks."""
     pairs = {
         (s, t)
         for link in links
@@ -71,7 +72,7 @@ def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
 
 
 def units(text: str) -> list[tuple[int, int]]:
-    """[start, end) of each unit that Pharaoh's form counts in a text."""
+    """[start, end) of each unit that Pharaoh's format counts in a text."""
     spans: list[tuple[int, int]] = []
     for position, character in enumerate(text):
         if character.isspace():
@@ -84,52 +85,52 @@ def units(text: str) -> list[tuple[int, int]]:
 
 
 def _units_of(text: str, span: tuple[int, int]) -> list[int]:
-    """The indices of a word's units; the unit of a punctuation mark is not the word before it."""
-    sign = not any(map(str.isalnum, text[slice(*span)]))
+    """The indices of a word's units; a punctuation mark has no unit that has letters, such as the word before it."""
+    is_sign = not any(map(str.isalnum, text[slice(*span)]))
     return [
         number
         for number, (start, end) in enumerate(units(text))
-        if start < span[1] and span[0] < end and not (sign and any(map(str.isalnum, text[start:end])))
+        if start < span[1] and span[0] < end and not (is_sign and any(map(str.isalnum, text[start:end])))
     ]
 
 
-def _links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Word]) -> Iterator[WordLink]:
+def _part_links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Word]) -> Iterator[WordLink]:
     """Links of words to words and of signs to signs. Attention to a word that many words attend to counts less."""
     if not part.attention or not sources or not targets:
         return
     attention_TS = part.attention[0]
-    looks_WS = np.stack([attention_TS[word.tokens.start : word.tokens.stop].sum(axis=0) for word in targets])
-    looks_WV = np.stack([looks_WS[:, word.tokens.start : word.tokens.stop].sum(axis=1) for word in sources], axis=1)
-    kinds_W, kinds_V = (
+    sums_WS = np.stack([attention_TS[word.tokens.start : word.tokens.stop].sum(axis=0) for word in targets])
+    sums_WV = np.stack([sums_WS[:, word.tokens.start : word.tokens.stop].sum(axis=1) for word in sources], axis=1)
+    is_sign_W, is_sign_V = (
         [_is_sign("".join(tokens[n] for n in word.tokens)) for word in words]
         for tokens, words in ((part.tokens, targets), (part.source, sources))
     )
-    looks_WV = np.where(np.equal.outer(kinds_W, kinds_V), looks_WV, 0)
-    shares_WV = looks_WV**2 / np.maximum(looks_WV.sum(axis=0), 1e-9)
+    sums_WV = np.where(np.equal.outer(is_sign_W, is_sign_V), sums_WV, 0)
+    shares_WV = sums_WV**2 / np.maximum(sums_WV.sum(axis=0), 1e-9)
     for w, word in enumerate(targets):
         v = int(shares_WV[w].argmax())
-        if looks_WV[w, v] > 0:
-            yield WordLink(sources[v].span, word.span, bool(looks_WV[:, v].argmax() == w))
+        if sums_WV[w, v] > 0:
+            yield WordLink(sources[v].span, word.span, bool(sums_WV[:, v].argmax() == w))
 
 
 def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], int]:
-    """(the words that the tokens form, the position in the text behind them)."""
+    """(the words that the tokens form, found in the text from ``start`` on, the position behind the last word)."""
     words, first = list[Word](), 0
     for end in range(1, len(tokens) + 1):
         if end < len(tokens) and not _begins_word(tokens[end - 1], tokens[end]):
             continue
         surface = "".join(tokens[first:end]).replace(SPACE, " ").strip()
-        at = text.find(surface, start)
-        if surface and at >= 0:
-            start = at + len(surface)
-            words.append(Word(range(first, end), (at, start)))
+        position = text.find(surface, start)
+        if surface and position >= 0:
+            start = position + len(surface)
+            words.append(Word(range(first, end), (position, start)))
         first = end
     return words, start
 
 
-def _begins_word(before: str, token: str) -> bool:
+def _begins_word(previous: str, token: str) -> bool:
     """Whether a token begins a word; a sign is a word of its own."""
-    return token.startswith(SPACE) or is_spaceless(token[:1]) or _is_sign(token) or _is_sign(before)
+    return token.startswith(SPACE) or is_spaceless(token[:1]) or _is_sign(token) or _is_sign(previous)
 
 
 def _is_sign(token: str) -> bool:

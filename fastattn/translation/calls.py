@@ -15,12 +15,12 @@ from fastattn.text.translation import SPLITS, TranslationTokenizer
 if TYPE_CHECKING:
     from fastattn.plot import AttentionPlot
 
-EachText = str | Iterable[str | None] | None  # one for all texts, or one each
+EachText = str | Iterable[str | None] | None  # one value for all texts, or one for each
 TokenLists = list[list[str]]
 
 
 class SearchOptions(DecoderOptions, total=False):
-    """The fields of ``DecodingOptions``, as a caller gives them: tokens are texts, or lists of tokens."""
+    """The fields of ``DecodingOptions``, as a caller gives them: with texts, or lists of tokens, instead of ids."""
 
     coverage_penalty: float
     min_decoding_length: int
@@ -54,7 +54,7 @@ class TextOptions(LanguageOptions, total=False):
 
 
 class Direction(NamedTuple):
-    """A text's languages and what its translation begins with, by the names of the options."""
+    """A text's languages and its translation's beginning, by the names of the options."""
 
     target_prefix: str | None = None
     source_lang: str | None = None
@@ -64,19 +64,19 @@ class Direction(NamedTuple):
 class Directions(NamedTuple):
     """The directions of a call's texts.
 
-    shared  of all texts
-    each    option -> a value for each text; None stands for the shared one
+    shared    the direction of all texts
+    per_text  option -> a value for each text; None stands for the shared value
     """
 
     shared: Direction
-    each: Mapping[str, Iterable[str | None]]
+    per_text: Mapping[str, Iterable[str | None]]
 
 
 class TextCall(NamedTuple):
     """The checked options of a call on texts.
 
-    split    from ``text.translation.SPLITS``
-    details  whether it returns Translations
+    split    a value from ``text.translation.SPLITS``
+    details  whether the call returns Translations
     """
 
     split: str
@@ -87,7 +87,7 @@ class TextCall(NamedTuple):
 class OptionResolver:
     """Resolves the options of calls, for one tokenizer and its checkpoint.
 
-    default    the options of a call that gives none
+    default    the options of a call that sets none
     direction  the languages of a call that names none
     """
 
@@ -95,16 +95,16 @@ class OptionResolver:
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
-        names, others = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
-        settings, vocabulary = checkpoint_settings(text), len(text.target_vocabulary)
-        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, others, SEARCH)
+        names, more_names = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
+        of_model = checkpoint_settings(text), len(text.target_vocabulary), tokenizer.known_target_ids
+        self._decoding = DecodingResolver(*of_model, names, more_names, SEARCH)
         self.default = self._decoding.default
 
-    def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
-        """A call on texts, whose suppress_sequences are texts too; InputError for what an option cannot be."""
+    def text_call(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
+        """A checked call on texts, whose suppress_sequences are texts too; InputError for an invalid option."""
         search: dict[str, Any] = {**options}
         split = search.pop("split", None)
-        decoding = self._resolved(search, self._tokens_of_text)
+        decoding = self._resolve(search, self._tokens_of_text)
         if split is None:
             split = "sentences" if self._tokenizer.text.single_sentences else "long"
         elif split not in SPLITS:
@@ -114,24 +114,24 @@ class OptionResolver:
     def take_directions(self, options: Any) -> Directions:
         """Remove the directions from a call's options and return them; InputError for unknown shared languages."""
         values = {name: value for name in Direction._fields if (value := options.pop(name, None)) is not None}
-        several = {name: check_several(name, value) for name, value in values.items() if not isinstance(value, str)}
-        direction = self.direction._replace(**{name: value for name, value in values.items() if name not in several})
-        if not several.keys() - {"target_prefix"}:  # else each text's languages are checked when it is read
+        per_text = {name: check_several(name, value) for name, value in values.items() if not isinstance(value, str)}
+        direction = self.direction._replace(**{name: value for name, value in values.items() if name not in per_text})
+        if not per_text.keys() - {"target_prefix"}:  # else each text's languages are checked when the text is read
             self._tokenizer.pair(*direction[1:])
-        return Directions(direction, several)
+        return Directions(direction, per_text)
 
     def directions(self, texts: Sequence[str], options: Any) -> list[Direction]:
-        """The direction of each text, removed from the options; InputError unless there are as many as texts."""
+        """``take_directions``, as one direction for each text; InputError if texts and values differ in number."""
         return [direction for _, direction in with_directions(texts, self.take_directions(options))]
 
-    def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
+    def token_options(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
-        return self._resolved(options, _checked_tokens)
+        return self._resolve(options, _checked_tokens)
 
-    def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+    def _resolve(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
         if not options:
             return self.default
-        return self._decoding.resolve(options, lambda each: self._tokenizer.known_target_ids(tokens_of(each)))
+        return self._decoding.resolve(options, lambda value: self._tokenizer.known_target_ids(tokens_of(value)))
 
     def _tokens_of_text(self, text: Any) -> Sequence[str]:
         if not isinstance(text, str):
@@ -160,15 +160,15 @@ def token_prefixes(target_prefix: Any, sources: int) -> TokenLists:
     """The target prefix of each source, [] for None; InputError unless there is one for each source."""
     if target_prefix is None:
         return [[] for _ in range(sources)]
-    listed = check_several("target_prefix", target_prefix, "a list of lists of tokens")
-    prefixes = token_lists("target_prefix", [[] if prefix is None else prefix for prefix in listed])
+    values = check_several("target_prefix", target_prefix, "a list of lists of tokens")
+    prefixes = token_lists("target_prefix", [[] if prefix is None else prefix for prefix in values])
     if len(prefixes) != sources:
         raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
     return prefixes
 
 
 def check_details(details: bool, options: Mapping[str, Any]) -> bool:
-    """``details``; InputError for options whose results a text alone would not show."""
+    """``details``; if false, InputError for options whose results a text alone would not show."""
     details = check_bool("details", details)
     if not details and options.get("num_hypotheses", 1) != 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
@@ -190,7 +190,7 @@ def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
 
 
 def check_stream(options: DecodingOptions) -> None:
-    if not options.greedy or options.return_alternatives:
+    if not options.is_greedy or options.return_alternatives:
         raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
     if options.callback is not None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
@@ -199,24 +199,24 @@ def check_stream(options: DecodingOptions) -> None:
 def with_directions(texts: Iterable[str], directions: Directions) -> Iterator[tuple[str, Direction]]:
     """(text, its direction) of each text; the iterator raises InputError if texts and values differ in number."""
     missing: Any = object()
-    for count, (text, *values) in enumerate(zip_longest(texts, *directions.each.values(), fillvalue=missing)):
-        each = dict(zip(directions.each, values))
-        for name, value in each.items():
+    for count, (text, *row) in enumerate(zip_longest(texts, *directions.per_text.values(), fillvalue=missing)):
+        values = dict(zip(directions.per_text, row))
+        for name, value in values.items():
             if (text is missing) != (value is missing):
                 fewer, more = ("texts", "values") if text is missing else ("values", "texts")
                 raise InputError(f"{name} should be one str, or one for each text: {count} {fewer}, but more {more}")
-        yield text, directions.shared._replace(**{name: value for name, value in each.items() if value is not None})
+        yield text, directions.shared._replace(**{name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class TokenTranslation:
     """The translation of one source: hypotheses by rank, best first.
 
-    source             its tokens, without added special ones, cut to max_input_length
-    hypotheses         the tokens of each, with the end token only if return_end_token is set
+    source             the source's tokens, without added special tokens, cut to max_input_length
+    hypotheses         the tokens of each hypothesis, with the end token only if return_end_token is set
     scores             (log-probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
-    log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
-    attention          if asked for: of each hypothesis, float32 [its tokens, source tokens]
+    log_probabilities  of each hypothesis: the sum over ``lengths`` tokens, the end token counted; a prefix counts 0
+    attention          with return_attention: of each hypothesis, float32 [the hypothesis' tokens, source tokens]
     """
 
     source: list[str]
@@ -237,9 +237,9 @@ class Translation:
     """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
 
     text        the best hypothesis
-    hypotheses  the texts by rank, best first; perhaps fewer than asked for if the length limit ended the search
-    scores      of each, as in TokenTranslation, over all parts; 0 if nothing was translated. Of a text in one part it
-                is the part's score
+    hypotheses  the texts by rank, best first; perhaps fewer than num_hypotheses if the length limit ended the search
+    scores      of each hypothesis, over all parts, as in TokenTranslation; of a single part, that part's score; 0 if
+                nothing was translated
     parts       the lines, sentences or pieces that were translated one by one, with tokens and attention
     """
 
@@ -256,7 +256,7 @@ class ChainedTranslation:
     scores   the sums of both models' scores
     parts    the parts of the second model's translation of ``through[0]``
     through  the text in the intermediate language, for each hypothesis
-    first    the first model's translation, if the best hypothesis comes from its best one; word links need it
+    first    the first model's translation, if the best hypothesis is made of its best text; word links need ``first``
     """
 
     text: str
@@ -277,9 +277,9 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class TokenLooks:
-    """A source's S tokens, a target's T tokens with its end, and weights_LHTS, float32: each head's attention.
+    """A source's S tokens, a target's T tokens with the end token, and weights_LHTS, float32: each head's attention.
 
-    Row t belongs to the state that predicts token t of the target.
+    Row t has the attention of the state that predicts token t of the target.
     """
 
     source: list[str]

@@ -1,4 +1,4 @@
-"""TranslatorChain: two models, where no single one translates between two languages."""
+"""TranslatorChain: two models, where no single model translates between two languages."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,38 +9,40 @@ from fastattn.errors import FastattnError
 from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
-# Options of the source text, and options of its translation; both models get all others.
-OF_SOURCE = frozenset({"source_lang", "split"})
-OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
+# Options for the first model alone, and for the second model alone; both models get all others.
+FIRST_OPTIONS = frozenset({"source_lang", "split"})
+SECOND_OPTIONS = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
 
 
 class TranslatorChain(StreamedTranslator):
-    """Two translators, the second of which translates what the first makes; ``Translator.chain`` makes it.
+    """Two translators, the second of which translates the first one's translations; ``Translator.chain`` makes it.
 
-    The result has the same bits as both models called in turn; the second one starts before the first has finished.
-    With ``num_hypotheses`` above 1 each hypothesis of the first gets as many of the second, and the pairs with the
-    highest sums of scores are returned.
+    The result has the same bits as both models called in turn; the second model starts before the first has finished.
+    With ``num_hypotheses`` above 1 the second model makes as many hypotheses of each hypothesis of the first, and the
+    pairs with the highest sums of scores are returned.
 
-    source_lang and split go to the first model; target_lang, target_prefix, suppress_sequences and callback to the
-    second; all other options to both. Details are ChainedTranslations.
+    source_lang and split go to the first model; target_lang, target_prefix, suppress_sequences, callback and
+    return_alternatives to the second; all other options to both. Details are ChainedTranslations.
     """
 
     def __init__(self, first: Any, second: Any):
         self.first, self.second = first, second
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        counts = {name: deque[int]() for name in call.each if name in OF_TARGET}  # of each text's hypotheses
-        repeated = {name: _repeated(call.each[name], of_texts) for name, of_texts in counts.items()}
-        options = call.shared | call.each | repeated
+        counts = {name: deque[int]() for name in call.per_text if name in SECOND_OPTIONS}  # of each text's hypotheses
+        repeated = {name: _repeat_values(call.per_text[name], numbers) for name, numbers in counts.items()}
+        options = call.shared | call.per_text | repeated
         options |= {"details": True, "return_exceptions": call.return_exceptions}
-        first, second = ({n: v for n, v in options.items() if n not in names} for names in (OF_TARGET, OF_SOURCE))
-        translations = deque[Any]()  # of the first model, until the second's arrive
-        between = self._between(self.first.translate_iter(texts, **first), translations, counts.values())
+        first = {name: value for name, value in options.items() if name not in SECOND_OPTIONS}
+        second = {name: value for name, value in options.items() if name not in FIRST_OPTIONS}
+        translations = deque[Any]()  # of the first model, until the second model's arrive
+        hypotheses = self._hypotheses(self.first.translate_iter(texts, **first), translations, counts.values())
         count = call.shared.get("num_hypotheses", 1) if call.details else 0
-        return self._pairs(self.second.translate_iter(between, **second), translations, count)
+        return self._combined(self.second.translate_iter(hypotheses, **second), translations, count)
 
     @staticmethod
-    def _between(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
+    def _hypotheses(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
+        """Yield the first model's hypotheses, note its results in ``translations``, and their numbers in ``counts``."""
         for result in results:
             translations.append(result)
             texts = [""] if isinstance(result, FastattnError) else result.hypotheses
@@ -49,7 +51,8 @@ class TranslatorChain(StreamedTranslator):
             yield from texts
 
     @staticmethod
-    def _pairs(results: Iterator[Any], translations: deque[Any], count: int) -> Iterator[Any]:
+    def _combined(results: Iterator[Any], translations: deque[Any], count: int) -> Iterator[Any]:
+        """Yield each text's result from the first model's ``translations`` and the second model's ``results``."""
         for result in results:
             first = translations.popleft()
             if isinstance(first, FastattnError):
@@ -57,7 +60,7 @@ class TranslatorChain(StreamedTranslator):
                 continue
             answers = [result, *islice(results, len(first.hypotheses) - 1)]
             error = next((answer for answer in answers if isinstance(answer, FastattnError)), None)
-            yield error or (_best(first, answers, count) if count else result.text)
+            yield error or (_best_pairs(first, answers, count) if count else result.text)
 
     def close(self) -> None:
         """Close both translators."""
@@ -65,23 +68,22 @@ class TranslatorChain(StreamedTranslator):
         self.second.close()
 
 
-def _repeated(values: Iterable[Any], counts: deque[int]) -> Iterator[Any]:
-    """Each text's value, once for each of its hypotheses, whose number ``counts`` has when the text has been read."""
+def _repeat_values(values: Iterable[Any], counts: deque[int]) -> Iterator[Any]:
+    """Each text's value, once for each hypothesis of the text; ``counts`` has their number once the text is read."""
     for value in values:
         yield from repeat(value, counts.popleft() if counts else 1)
 
 
-def _best(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:
+def _best_pairs(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:
     """The ``count`` best pairs of hypotheses, without duplicate texts."""
     pairs = [
-        (score + further, text, through)
-        for through, score, answer in zip(first.hypotheses, first.scores, answers)
-        for text, further in zip(answer.hypotheses, answer.scores)
+        (first_score + second_score, text, through)
+        for through, first_score, answer in zip(first.hypotheses, first.scores, answers)
+        for text, second_score in zip(answer.hypotheses, answer.scores)
     ]
     best: dict[str, tuple[float, str, str]] = {}
     for pair in sorted(pairs, key=lambda pair: -pair[0]):
         best.setdefault(pair[1], pair)
-    chosen = list(best.values())[:count]
-    scores, texts, through = map(list, zip(*chosen))
+    scores, texts, through = map(list, zip(*list(best.values())[:count]))
     parts = answers[first.hypotheses.index(through[0])].parts
     return ChainedTranslation(texts[0], texts, scores, parts, through, first if through[0] == first.text else None)

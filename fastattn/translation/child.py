@@ -17,7 +17,7 @@ may_return(Score, TokenTranslation, Translation)
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """The functions by their names, see ``child.main``."""
+    """The functions by their names, for ``processes.child.main``; a function's ``plain`` is options as plain data."""
     translator = Translator(path, precision, threads, 1, device)
     pipeline, scheduler = translator._pipeline, translator._service.scheduler()
 
@@ -39,8 +39,8 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
         return scheduler.submit(plan, caller)
 
     def scores(caller: int, sources: list[list[str]], targets: list[list[str]], directions: list[list[Any]]) -> Future:
-        read_directions = [Direction(*direction) for direction in directions]
-        return scheduler.submit(partial(pipeline.plan_scores, sources, targets, read_directions), caller)
+        each_direction = [Direction(*direction) for direction in directions]
+        return scheduler.submit(partial(pipeline.plan_scores, sources, targets, each_direction), caller)
 
     return {"texts": texts, "tokens": tokens, "scores": scores}
 

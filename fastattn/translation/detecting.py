@@ -22,7 +22,7 @@ class DetectedTranslation:
 
     language    ISO 639-1; "" for a text without letters or in no language, which stays as it is
     confidence  the probability of that language, 0 to 1
-    through, first  of a chain, as in ChainedTranslation
+    through, first  a chain's, as in ChainedTranslation
     """
 
     text: str
@@ -43,18 +43,18 @@ class DetectedTranslation:
 class DetectingTranslator(StreamedTranslator):
     """Translates texts of any language to one; ``Translator.for_languages("auto", target)`` makes it.
 
-    target     ISO 639-1; texts in it stay as they are
-    open_from  a language's code -> the translator from it; an InputError is that language's result
+    target     ISO 639-1; texts in this language stay as they are
+    open_from  a language's code -> the translator from that language; texts get an InputError as their result
 
     py3langid detects the languages (Lui and Baldwin 2012). A translator is opened for the first text that needs it, and
-    stays open. A text of uncertain language, such as two words, counts as one in the language that most texts before it
-    and in its window are certainly in.
+    stays open. A text of uncertain language, such as two words, counts as a text in the language of most texts whose
+    language is certain, among earlier texts and those of its window.
     """
 
     def __init__(self, target: str, open_from: Callable[[str], Any]):
         self._target, self._open_from = target, open_from
-        self._open: dict[str, Any] = {}
-        self._opening = Lock()
+        self._translators: dict[str, Any] = {}
+        self._opening_lock = Lock()
 
     def _check(self, options: dict[str, Any]) -> None:
         for name in Direction._fields:
@@ -62,10 +62,10 @@ class DetectingTranslator(StreamedTranslator):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        return self._windows(texts, call, partial(self._together, _Stream(Counter(), {})))
+        return self._windows(texts, call, partial(self._translate_detected, _Stream(Counter(), {})))
 
-    def _together(self, stream: "_Stream", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
-        """A DetectedTranslation of each text, or its error."""
+    def _translate_detected(self, stream: "_Stream", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
+        """A DetectedTranslation of each text of a window, or its error."""
         results: list[Any] = [None] * len(texts)
         likely: dict[int, tuple[str, float]] = {}
         for b, text in enumerate(texts):
@@ -76,11 +76,11 @@ class DetectingTranslator(StreamedTranslator):
         stream.counts.update(code for code, probability in likely.values() if probability >= SURE)
         by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> probability
         for b, (code, probability) in likely.items():
-            if code and probability < SURE and stream.counts:  # as most texts are
+            if code and probability < SURE and stream.counts:  # take the language of most texts
                 ((code, probability),) = likely_languages(texts[b], stream.counts.most_common(1)[0][:1])
             by_language.setdefault(code, {})[b] = probability
         for code, numbers in by_language.items():
-            answers = self._from(code, [texts[b] for b in numbers], stream.opened, call.shared)
+            answers = self._answers(code, [texts[b] for b in numbers], stream.opened, call.shared)
             for b, answer in zip(numbers, answers):
                 if not isinstance(answer, FastattnError):
                     details = details_of(answer) | {"through": getattr(answer, "through", None)}
@@ -88,16 +88,16 @@ class DetectingTranslator(StreamedTranslator):
                 results[b] = answer
         return results
 
-    def _from(self, code: str, texts: list[str], opened: dict[str, Any], options: dict[str, Any]) -> Iterable[Any]:
+    def _answers(self, code: str, texts: list[str], opened: dict[str, Any], options: dict[str, Any]) -> Iterable[Any]:
         """Each text's translation from a language, or its error."""
         if code in ("", self._target):
             return [Translation(text, [text], [0.0], []) for text in texts]
         if code not in opened:
-            with self._opening:  # so that two threads do not open one each
+            with self._opening_lock:  # so that two threads do not open a translator each
                 try:
-                    if code not in self._open:
-                        self._open[code] = self._open_from(code)
-                    opened[code] = self._open[code]
+                    if code not in self._translators:
+                        self._translators[code] = self._open_from(code)
+                    opened[code] = self._translators[code]
                 except InputError as error:
                     opened[code] = error
         if isinstance(opened[code], InputError):
@@ -107,15 +107,15 @@ class DetectingTranslator(StreamedTranslator):
 
     def close(self) -> None:
         """Close all translators that are open."""
-        for translator in self._open.values():
+        for translator in self._translators.values():
             translator.close()
 
 
 class _Stream(NamedTuple):
     """The state of a stream of texts.
 
-    counts  language -> how many texts are certainly in it
-    opened  language -> its translator, or the error of opening it, which may use the network: it is not tried again
+    counts  language -> how many texts are certainly in that language
+    opened  language -> its translator, or the error of opening: this may use the network, and is not tried again
     """
 
     counts: Counter[str]

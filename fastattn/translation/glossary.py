@@ -1,4 +1,4 @@
-"""Terminology: a glossary's translations of terms, enforced by decoding with them as prefixes."""
+"""Terminology: a glossary's translations of terms, enforced by decoding with target prefixes that end in them."""
 
 import math
 import re
@@ -19,11 +19,11 @@ from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
 # A letter or digit of a script with blanks between words; in other scripts a word may stand beside any character.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
-TOOK = ("target_prefix", "num_hypotheses", "callback")  # options that decoding with terms sets itself
+OWN_OPTIONS = ("target_prefix", "num_hypotheses", "callback")  # options that a call cannot set
 
 
 class Term(NamedTuple):
-    """[start, end) of a text, and how it should be translated."""
+    """A term at [start, end) of a text, and the translation that it should have."""
 
     start: int
     end: int
@@ -32,9 +32,9 @@ class Term(NamedTuple):
 
 @dataclass
 class TermSentence:
-    """A sentence with terms, its options, and its translation, once it has one.
+    """A sentence with terms, its options, and its translation, once there is one.
 
-    attempts  how many times it has been decoded with a term
+    attempts  how many times the sentence has been decoded with a term
     """
 
     text: str
@@ -53,8 +53,8 @@ class GlossaryTranslator(StreamedTranslator):
 
     A sentence whose translation lacks a term's translation is decoded again, with a target prefix: the old translation
     up to where the model's alignment puts the term, then the term's translation. (Hokamp and Liu 2017 constrain a beam;
-    here the place is known, and one search a term is enough.) A translation that the vocabulary cannot write replaces
-    the model's afterwards. Texts without terms get the same bits as without a glossary. Raises InputError for
+    here the place is known, and one search a term is enough.) A term's translation that the vocabulary cannot write is
+    put in place afterwards. Texts without terms get the same bits as without a glossary. Raises InputError for
     target_prefix, callback and several hypotheses.
     """
 
@@ -74,154 +74,155 @@ class GlossaryTranslator(StreamedTranslator):
         # Longer terms first, and terms with capitals before those that match in any case; each is a group.
         ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
         self._translations = [terms[term] for term in ordered]
-        self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
+        self._pattern = re.compile("|".join(f"({_word_pattern(term)})" for term in ordered) or r"(?!)")
 
     def _check(self, options: dict[str, Any]) -> None:
-        for name in TOOK:
+        for name in OWN_OPTIONS:
             if options.get(name, 1) not in (None, 1):
                 raise InputError(f"{name} cannot be combined with a glossary")
 
-    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> list[Any]:
+    def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> list[Any]:
         with_terms = {
-            b: self._sentences(text, own[b])
+            b: self._sentences(text, values[b])
             for b, text in enumerate(texts)
-            if isinstance(text, str) and self._terms(text)
+            if isinstance(text, str) and self._find_terms(text)
         }
-        plain = [b for b in range(len(texts)) if b not in with_terms]
-        options = call.of([own[b] for b in plain]) | {"details": True, "return_exceptions": True}
-        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **options))
+        without_terms = [b for b in range(len(texts)) if b not in with_terms]
+        options = call.options_for([values[b] for b in without_terms]) | {"details": True, "return_exceptions": True}
+        answers = iter(self._translator.translate_iter([texts[b] for b in without_terms], **options))
         pieces = chain.from_iterable(with_terms.values())
         self._decode([piece for piece in pieces if isinstance(piece, TermSentence)], call)
-        return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
+        return [_join_pieces(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _sentences(self, text: str, options: dict[str, Any]) -> list[Any]:
-        """The TermSentences of a text, which have its options, and the blanks between them."""
+    def _sentences(self, text: str, values: dict[str, Any]) -> list[Any]:
+        """The TermSentences of a text, which have the text's option values, and the blanks between them."""
         pieces: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
-            before = sentence[: len(sentence) - len(sentence.lstrip())]
-            pieces += [before, TermSentence(words, self._terms(words), options), sentence[len(before) + len(words) :]]
+            blanks = sentence[: len(sentence) - len(sentence.lstrip())]
+            term_sentence = TermSentence(words, self._find_terms(words), values)
+            pieces += [blanks, term_sentence, sentence[len(blanks) + len(words) :]]
         return pieces
 
-    def _terms(self, text: str) -> list[Term]:
-        """The terms of a text and what stays untranslated, in order; the latter comes first where both begin."""
-        fixed = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
+    def _find_terms(self, text: str) -> list[Term]:
+        """Terms, and what stays untranslated, in order; where both begin, only what stays untranslated."""
+        untranslated = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
         terms = [
             Term(*match.span(), self._translations[match.lastindex - 1])
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
-        if terms:  # an address or the like has none
+        if terms:  # a term within an invariant, such as an address, is none
             invariants = [match.span() for match in INVARIANT.finditer(text)]
-            ends = [place for _, place in invariants]
+            ends = [end for _, end in invariants]
             following = [bisect_right(ends, term.start) for term in terms]
             terms = [term for term, n in zip(terms, following) if n == len(invariants) or invariants[n][0] >= term.end]
         chosen, end = list[Term](), 0
-        for term in sorted(fixed + terms, key=lambda term: term.start):
+        for term in sorted(untranslated + terms, key=lambda term: term.start):
             if end <= term.start < term.end:
                 chosen.append(term)
                 end = term.end
         return chosen
 
     def _decode(self, sentences: list[TermSentence], call: StreamCall) -> None:
-        """Translate sentences, then decode again those that lack terms, one term at a time."""
+        """Translate sentences, then decode sentences that lack terms again, one term at a time."""
         details = {"details": True, "return_attention": True, "return_exceptions": True}
         prefixes: list[Any] = [None] * len(sentences)
         while sentences:
-            options = call.of([sentence.options for sentence in sentences]) | details
+            options = call.options_for([sentence.options for sentence in sentences]) | details
             options |= {"target_prefix": prefixes} if any(prefixes) else {}
             answers = self._translator.translate_iter([sentence.text for sentence in sentences], **options)
-            further = []
+            unfinished = []
             for sentence, answer in zip(sentences, list(answers)):
                 sentence.translation = answer
-                if not isinstance(answer, FastattnError) and (prefix := _prefix(sentence)) is not None:
-                    further.append((sentence, prefix))
-            sentences, prefixes = [sentence for sentence, _ in further], [prefix for _, prefix in further]
+                if not isinstance(answer, FastattnError) and (prefix := _prefix_with_term(sentence)) is not None:
+                    unfinished.append((sentence, prefix))
+            sentences, prefixes = [sentence for sentence, _ in unfinished], [prefix for _, prefix in unfinished]
 
 
-def _prefix(sentence: TermSentence) -> Any:
-    """The target prefix with the first missing term; None if no term is missing, or all are put in place here."""
-    written = sentence.translation.text
-    lacking = _lacking(sentence.terms, written)
-    if not lacking:
+def _prefix_with_term(sentence: TermSentence) -> Any:
+    """The target prefix that ends in the first missing term; None: none is missing, or all are put in place here."""
+    translated = sentence.translation.text
+    missing = _missing_terms(sentence.terms, translated)
+    if not missing:
         return None
-    spans = sorted((_span(sentence, term), term) for term in lacking)
+    spans = sorted((_target_span(sentence, term), term) for term in missing)
     (start, end), term = spans[0]
     if sentence.attempts < 2 * len(sentence.terms):
         sentence.attempts += 1
-        return _apart(written[:start], term.translation)
+        return _join_words(translated[:start], term.translation)
     for (start, end), term in reversed(spans):
-        written = _apart(_apart(written[:start], term.translation), written[end:])
-    sentence.translation = replace(sentence.translation, text=written, hypotheses=[written])
+        translated = _join_words(_join_words(translated[:start], term.translation), translated[end:])
+    sentence.translation = replace(sentence.translation, text=translated, hypotheses=[translated])
     return None
 
 
-def _as_word(term: str) -> str:
+def _word_pattern(term: str) -> str:
     """A pattern that matches a term as a whole word, in scripts with blanks between words."""
-    before, behind = _edges(term, f"(?!{SPACED})")
+    start, end = _boundaries(term, f"(?!{SPACED})")
     pattern = re.escape(term)
-    return f"{before}(?i:{pattern}){behind}" if term == term.lower() else f"{before}{pattern}{behind}"
+    return f"{start}(?i:{pattern}){end}" if term == term.lower() else f"{start}{pattern}{end}"
 
 
-def _apart(before: str, behind: str) -> str:
+def _join_words(left: str, right: str) -> str:
     """Both texts, with a blank between them where two words would become one."""
-    joins = before[-1:].isalnum() and behind[:1].isalnum() and not is_spaceless(behind[0])
-    return f"{before} {behind}" if joins else before + behind
+    needs_blank = left[-1:].isalnum() and right[:1].isalnum() and not is_spaceless(right[0])
+    return f"{left} {right}" if needs_blank else left + right
 
 
-def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
-    """The terms whose translations are not written as often as the text has them."""
-    lacking, counts = [], {term.translation: _count(term.translation, written) for term in terms}
+def _missing_terms(terms: Sequence[Term], translated: str) -> list[Term]:
+    """The terms whose translations ``translated`` has less often than the source text has the terms."""
+    missing, counts = [], {term.translation: _count(term.translation, translated) for term in terms}
     for term in terms:
         if counts[term.translation] < 1:
-            lacking.append(term)
+            missing.append(term)
         counts[term.translation] -= 1
-    return lacking
+    return missing
 
 
-def _count(translation: str, written: str) -> int:
-    """How often a term's translation is written, perhaps with an ending of two letters; in any case if lower-case.
+def _count(translation: str, text: str) -> int:
+    """How often a text has a term's translation, perhaps with an ending of two letters; in any case if lower-case.
 
     A single letter has no ending: "a" is not in "as", nor "I" in "It".
     """
-    before, behind = _edges(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
+    start, end = _boundaries(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
     flags = re.IGNORECASE if translation == translation.lower() else 0
-    return len(re.findall(before + re.escape(translation) + behind, written, flags))
+    return len(re.findall(start + re.escape(translation) + end, text, flags))
 
 
-def _edges(term: str, after: str) -> tuple[str, str]:
-    """Lookarounds for the two ends of a term; empty where its script has no blanks between words."""
-    first, last = (letter.isalnum() and not is_spaceless(letter) for letter in (term[0], term[-1]))
-    return f"(?<!{SPACED})" if first else "", after if last else ""
+def _boundaries(term: str, lookahead: str) -> tuple[str, str]:
+    """Patterns for both ends of a term, the second ``lookahead``; "" where the script has no blanks between words."""
+    is_first_spaced, is_last_spaced = (char.isalnum() and not is_spaceless(char) for char in (term[0], term[-1]))
+    return f"(?<!{SPACED})" if is_first_spaced else "", lookahead if is_last_spaced else ""
 
 
-def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
+def _target_span(sentence: TermSentence, term: Term) -> tuple[int, int]:
     """[start, end) of a term's translation by the alignment: the longest run of words that attend to the term."""
     links = sorted(word_links(sentence.text, sentence.translation), key=lambda link: link.target)
     groups = groupby(links, key=lambda link: link.source[0] < term.end and term.start < link.source[1])
     runs = [list(run) for attends, run in groups if attends]
     if runs:
         return max(((run[0].target[0], run[-1].target[1]) for run in runs), key=lambda span: span[1] - span[0])
-    at = max((link.target[1] for link in links if link.source[1] <= term.start), default=0)
-    return at, at
+    position = max((link.target[1] for link in links if link.source[1] <= term.start), default=0)
+    return position, position
 
 
-def _joined(pieces: list[Any]) -> Any:
+def _join_pieces(pieces: list[Any]) -> Any:
     """A text's Translation, joined from its sentences, or their first error."""
     translations = [piece if isinstance(piece, str) else piece.translation for piece in pieces]
     error = next((piece for piece in translations if isinstance(piece, FastattnError)), None)
     if error is not None:
         return error
-    joined = _in_a_row(translations)
+    joined = _concatenate(translations)
     firsts = [piece if isinstance(piece, str) else getattr(piece, "first", None) for piece in translations]
     if None in firsts or all(isinstance(piece, str) for piece in firsts):
         return joined
-    between = _in_a_row(firsts)
-    return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [between.text], between)
+    first = _concatenate(firsts)
+    return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [first.text], first)
 
 
-def _in_a_row(translations: Sequence[Any]) -> Translation:
-    """One Translation of a text's sentences and the blanks between them."""
+def _concatenate(translations: Sequence[Any]) -> Translation:
+    """One Translation of the Translations of a text's sentences, and the blanks between them."""
     text = "".join(piece if isinstance(piece, str) else piece.text for piece in translations)
     sentences = [piece for piece in translations if not isinstance(piece, str)]
     score = sum(piece.scores[0] for piece in sentences if piece.scores)

@@ -1,4 +1,4 @@
-"""Loops in translations: detects them, decodes them again without repetitions, and marks them."""
+"""Loops in translations: finds them, decodes their texts again without repetitions, and marks the results."""
 
 import re
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LOOP, RUNAWAY = "loop", "length"
-# A loop repeats up to LONGEST words more than MOST times.
-MOST, LONGEST = 4, 4
-# A translation has run away if it has more than TIMES * the text's characters + MORE.
-TIMES, MORE = 4, 80
-AGAIN = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token comes twice
+# A loop repeats up to LOOP_WORDS words more than MOST_REPEATS times.
+MOST_REPEATS, LOOP_WORDS = 4, 4
+# A translation has run away if it has more than LENGTH_FACTOR * the text's characters + MORE_CHARACTERS.
+LENGTH_FACTOR, MORE_CHARACTERS = 4, 80
+NGRAM_SIZES = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token comes twice
 
 
 @dataclass(frozen=True)
 class GuardedTranslation:
-    """A translation that was a loop or ran away, decoded again; ``remarks`` says which; ``first``: a chain's."""
+    """A translation that was decoded again; ``remarks``: LOOP or RUNAWAY; ``first``: a chain's first translation."""
 
     text: str
     hypotheses: list[str]
@@ -31,58 +31,59 @@ class GuardedTranslation:
 
 
 class GuardedTranslator(StreamedTranslator):
-    """Decodes translations that are loops again, without repetitions; ``Translator.guarded`` makes it.
+    """Decodes texts again, without repetitions, whose translations are loops; ``Translator.guarded`` makes one.
 
     The translation of a text that repeats itself may repeat itself. Translations that were decoded again are
     GuardedTranslations; all others are unchanged.
     """
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        texts, read = tee(texts)
-        each = {name: tee(values) for name, values in call.each.items()}
-        options = call.shared | {name: values for name, (values, _) in each.items()}
+        texts, texts_again = tee(texts)
+        columns = {name: tee(values) for name, values in call.per_text.items()}
+        options = call.shared | {name: values for name, (values, _) in columns.items()}
         options |= {"details": True, "return_exceptions": call.return_exceptions}
-        results = self._translator.translate_iter(texts, **options)  # reads a text before ``read`` gives it
-        return self._checked(zip(results, read, *(values for _, values in each.values())), call)
+        results = self._translator.translate_iter(texts, **options)  # reads a text before ``texts_again`` yields it
+        return self._guard(zip(results, texts_again, *(values for _, values in columns.values())), call)
 
-    def _checked(self, results: Iterator[tuple[Any, ...]], call: StreamCall) -> Iterator[Any]:
-        """The final results of (result, text, values of its own options)."""
-        for result, text, *own in results:
+    def _guard(self, rows: Iterator[tuple[Any, ...]], call: StreamCall) -> Iterator[Any]:
+        """The final results; ``rows``: (result, text, the text's ``per_text`` values)."""
+        for result, text, *values in rows:
             if not isinstance(result, FastattnError):
                 try:
-                    result = self._again(text, result, call.shared | dict(zip(call.each, own)))
+                    result = self._decode_again(text, result, call.shared | dict(zip(call.per_text, values)))
                 except FastattnError as error:
                     result = error
             yield result
 
-    def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
-        remark = what_is_wrong(text, result.text)
+    def _decode_again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
+        """The result, or the first better attempt if the result is a loop or has run away."""
+        remark = fault_of(text, result.text)
         if not remark or options.get("no_repeat_ngram_size"):
             return result
         better = result
-        for size in AGAIN:
+        for size in NGRAM_SIZES:
             attempt = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
-            if what_is_wrong(text, attempt.text) != LOOP and len(attempt.text) <= len(result.text):
+            if fault_of(text, attempt.text) != LOOP and len(attempt.text) <= len(result.text):
                 better = attempt
                 break
         return GuardedTranslation(**details_of(better), remarks=(remark,))
 
 
-def what_is_wrong(text: str, translation: str) -> str:
+def fault_of(text: str, translation: str) -> str:
     """LOOP, RUNAWAY or "", for a text's translation."""
-    if loops(translation) > max(MOST, loops(text)):
+    if most_repeats(translation) > max(MOST_REPEATS, most_repeats(text)):
         return LOOP
-    return RUNAWAY if len(translation) > TIMES * len(text) + MORE else ""
+    return RUNAWAY if len(translation) > LENGTH_FACTOR * len(text) + MORE_CHARACTERS else ""
 
 
-def loops(text: str) -> int:
-    """The most times that up to LONGEST words are repeated in a row; 0 if not more than MOST."""
+def most_repeats(text: str) -> int:
+    """The most times that up to LOOP_WORDS words are repeated in a row; 0 if not more than MOST_REPEATS."""
     words, most = text.lower().split(), 0
-    for length in range(1, LONGEST + 1):
+    for length in range(1, LOOP_WORDS + 1):
         run = 0
-        for at in range(length, len(words)):
-            run = run + 1 if words[at] == words[at - length] else 0
+        for position in range(length, len(words)):
+            run = run + 1 if words[position] == words[position - length] else 0
             most = max(most, run // length + 1 if run >= length else 0)
-    for match in re.finditer(rf"([^\W\d_]{{2,8}}?)\1{{{MOST},}}", text):  # within a word, or without blanks
+    for match in re.finditer(rf"([^\W\d_]{{2,8}}?)\1{{{MOST_REPEATS},}}", text):  # within a word, or without blanks
         most = max(most, len(match[0]) // len(match[1]))
-    return most if most > MOST else 0
+    return most if most > MOST_REPEATS else 0

@@ -16,13 +16,13 @@ from fastattn.system.records import dataclass, lazy
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
-NEAR, MOST_NEAR = 0.75, 3  # the least similarity of a fuzzy match, and how many are given
-# Calls with these options go past the cache: it does not store what they return, or they sample.
-UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
+LEAST_SIMILARITY, MOST_MATCHES = 0.75, 3  # of fuzzy matches
+# Calls with these options go past the cache, since it does not store what they return, or since they sample.
+UNCACHED = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
-class Near(NamedTuple):
-    """A fuzzy match: a similar text of a memory, its translation, and the similarity, 0 to 1."""
+class FuzzyMatch(NamedTuple):
+    """A similar text of a memory, the similar text's translation, and the similarity, 0 to 1."""
 
     source: str
     translation: str
@@ -31,10 +31,10 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class RememberedTranslation:
-    """A translation with its matches in a memory: ``exact`` if the memory has the text itself, else ``near`` ones.
+    """A translation with matches in a memory: ``exact`` if the memory has the text itself, else ``near`` matches.
 
-    look   computes ``near``, which takes a second for some ten thousand texts
-    first  of a chain, as in ChainedTranslation
+    find_near  computes ``near``, which takes a second for some ten thousand texts
+    first      a chain's, as in ChainedTranslation
     """
 
     text: str
@@ -42,17 +42,17 @@ class RememberedTranslation:
     scores: list[float]
     parts: list[TokenTranslation]
     exact: bool
-    look: Callable[[], tuple[Near, ...]]
+    find_near: Callable[[], tuple[FuzzyMatch, ...]]
     first: Translation | None = None
 
     @lazy
-    def near(self) -> tuple[Near, ...]:
+    def near(self) -> tuple[FuzzyMatch, ...]:
         """The fuzzy matches, the most similar first."""
-        return self.look()
+        return self.find_near()
 
 
 class MemoryTranslator(StreamedTranslator):
-    """Takes translations from a memory and translates the other texts; ``Translator.with_memory`` makes it.
+    """Takes translations from a memory and translates texts that it lacks; ``Translator.with_memory`` makes one.
 
     memory  text -> translation; blanks around a text do not count
     Details are RememberedTranslations.
@@ -64,40 +64,40 @@ class MemoryTranslator(StreamedTranslator):
         super().__init__(translator)
         self._memory = {source.strip(): target.strip() for source, target in memory.items()}
 
-    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
+    def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterator[Any]:
         matches = {b: self._memory.get(text.strip()) for b, text in enumerate(texts) if isinstance(text, str)}
-        unknown = [b for b in range(len(texts)) if matches.get(b) is None]
-        options = call.of([own[b] for b in unknown]) | {"details": call.details, "return_exceptions": True}
-        answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
+        new = [b for b in range(len(texts)) if matches.get(b) is None]
+        options = call.options_for([values[b] for b in new]) | {"details": call.details, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in new], **options)
         for b, text in enumerate(texts):
-            if (translation := matches.get(b)) is not None:
+            if (match := matches.get(b)) is not None:
                 core = text.strip()
-                written = text.replace(core, translation, 1) if core else text
-                yield RememberedTranslation(written, [written], [0.0], [], True, tuple) if call.details else written
+                answer: Any = text.replace(core, match, 1) if core else text
+                yield RememberedTranslation(answer, [answer], [0.0], [], True, tuple) if call.details else answer
                 continue
             answer = next(answers)
             if call.details and not isinstance(answer, FastattnError):
-                answer = RememberedTranslation(**details_of(answer), exact=False, look=partial(self.near, text))
+                answer = RememberedTranslation(**details_of(answer), exact=False, find_near=partial(self.near, text))
             yield answer
 
-    def near(self, text: str) -> tuple[Near, ...]:
+    def near(self, text: str) -> tuple[FuzzyMatch, ...]:
         """The memory's texts that are most similar to a text, by common substrings (Ratcliff and Metzener 1988)."""
-        matcher, matches = difflib.SequenceMatcher(autojunk=False), list[Near]()
+        matcher, matches = difflib.SequenceMatcher(autojunk=False), list[FuzzyMatch]()
         matcher.set_seq2(text.strip())
         for source, translation in self._memory.items():
             matcher.set_seq1(source)
-            if matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR:
-                if (similarity := matcher.ratio()) >= NEAR:
-                    matches.append(Near(source, translation, similarity))
-        return tuple(sorted(matches, key=lambda near: -near.similarity)[:MOST_NEAR])
+            if matcher.real_quick_ratio() >= LEAST_SIMILARITY and matcher.quick_ratio() >= LEAST_SIMILARITY:
+                if (similarity := matcher.ratio()) >= LEAST_SIMILARITY:
+                    matches.append(FuzzyMatch(source, translation, similarity))
+        return tuple(sorted(matches, key=lambda match: -match.similarity)[:MOST_MATCHES])
 
 
 class CachedTranslator(StreamedTranslator):
-    """Takes translations from a file and stores new ones there; ``fastattn translate --cache`` makes it.
+    """Takes translations from a file and stores new translations there; ``fastattn translate --cache`` makes one.
 
-    path   an SQLite database, created if missing; processes may share it
+    path   an SQLite database, created if missing, which processes may share
     model  identifies the translator: entries of other models are not used
-    most   the most entries of the file: the least recently used ones are deleted
+    most   the most entries of the file: beyond them the least recently used entries are deleted
     Results have no parts, which the file does not store; sampled translations are not stored.
     """
 
@@ -108,7 +108,7 @@ class CachedTranslator(StreamedTranslator):
         self._model, self._most = model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            with suppress(sqlite3.OperationalError):  # despite the timeout, while another process does it
+            with suppress(sqlite3.OperationalError):  # despite the timeout, while another process sets the mode
                 self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(
@@ -119,19 +119,19 @@ class CachedTranslator(StreamedTranslator):
             raise InputError(f"{path} cannot be a cache of translations: {error}") from None
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        options = call.shared | call.each
-        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNKEPT):
+        options = call.shared | call.per_text
+        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNCACHED):
             options |= {"details": call.details, "return_exceptions": call.return_exceptions}
             return iter(self._translator.translate_iter(texts, **options))
         return super()._results(texts, call)
 
-    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
-        keys = [self._key(call.shared | options, text) for options, text in zip(own, texts)]
-        rows = self._known(keys)
-        unknown = [b for b, key in enumerate(keys) if key not in rows]
-        options = call.of([own[b] for b in unknown]) | {"details": True, "return_exceptions": True}
-        answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
-        new: dict[bytes, str] = {}
+    def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterator[Any]:
+        keys = [self._key(call.shared | text_values, text) for text_values, text in zip(values, texts)]
+        rows = self._stored(keys)
+        new = [b for b, key in enumerate(keys) if key not in rows]
+        options = call.options_for([values[b] for b in new]) | {"details": True, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in new], **options)
+        new_rows: dict[bytes, str] = {}
         try:
             for key in keys:
                 if key in rows:
@@ -139,16 +139,16 @@ class CachedTranslator(StreamedTranslator):
                     continue
                 answer = next(answers)
                 if not isinstance(answer, FastattnError):
-                    new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
+                    new_rows[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
                 yield answer
         finally:  # a caller may stop anywhere
-            self._keep(new)
+            self._store(new_rows)
 
     def _key(self, options: dict[str, Any], text: Any) -> bytes:
         request = json.dumps([self._model, options], sort_keys=True, default=repr)
         return hashlib.sha256(f"{request}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
-    def _known(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
+    def _stored(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
         """key -> (text, hypotheses, scores) of the keys that the file has; damaged rows are left out."""
         marks = ",".join("?" * len(keys))
         rows = dict[bytes, tuple[str, list[str], list[float]]]()
@@ -162,13 +162,13 @@ class CachedTranslator(StreamedTranslator):
             self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *rows])
         return rows
 
-    def _keep(self, new: Mapping[bytes, str]) -> None:
-        if not new:
+    def _store(self, new_rows: Mapping[bytes, str]) -> None:
+        if not new_rows:
             return
         now = time.time()
         try:
             self._database.execute("begin immediate")
-            rows = [(key, result, now) for key, result in new.items()]
+            rows = [(key, result, now) for key, result in new_rows.items()]
             self._database.executemany("insert or replace into translations values (?, ?, ?)", rows)
             ((count,),) = self._database.execute("select count(*) from translations")
             if count > self._most:

@@ -1,4 +1,4 @@
-"""From texts or tokens to translations: splits texts into parts, decodes these, and joins the results."""
+"""From texts or tokens to translations: splits texts into parts, decodes the parts, and joins the results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,10 +14,10 @@ from fastattn.decoding.search import (
     Hypothesis,
     Job,
     allowances,
-    late_search,
-    normalized,
+    normalized_score,
     score_plan,
     search_plan,
+    timeout_error,
 )
 from fastattn.decoding.worker import DecodingService, in_windows
 from fastattn.errors import FastattnError, InputError, check_text
@@ -34,9 +34,8 @@ from fastattn.translation.calls import (
     token_lists,
 )
 
-# The longest part, in tokens, if the architecture has no limit.
-UNLIMITED = 1024
-READ_AT_ONCE = 16  # texts; between them other requests have their turn
+LONGEST_PART = 1024  # tokens, if the architecture has no limit
+READ_AT_ONCE = 16  # after so many texts other requests have their turn
 
 
 class PartNumber(NamedTuple):
@@ -48,18 +47,15 @@ class PartNumber(NamedTuple):
 
 
 class Pipeline:
-    """Translates with one model and its tokenizer.
-
-    max_positions  of the model's encoder; 0: no limit
-    """
+    """Translates with one model and its tokenizer; ``max_positions``: how many the encoder has, 0 for no limit."""
 
     def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
         self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
-        self._last: tuple[DecodingOptions | None, DecodingOptions] = (None, DecodingOptions())
+        self._last_without_scores: tuple[DecodingOptions | None, DecodingOptions] = (None, DecodingOptions())
 
     @property
     def max_source_length(self) -> int:
-        return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
+        return (self._max_positions or LONGEST_PART) - self._tokenizer.implicit_tokens
 
     def check_text(self, text: Any, direction: Direction) -> LanguagePair:
         """The language pair of a text; InputError for an invalid text, prefix or language."""
@@ -84,9 +80,9 @@ class Pipeline:
         return Document(lines, prefix_tokens, pair)
 
     def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> TokenLists:
-        cut = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in token_lists("sources", sources)]
-        self.check_sources(cut)
-        return cut
+        lists = [self._tokenizer.cut(tokens, options.max_input_length) for tokens in token_lists("sources", sources)]
+        self.check_sources(lists)
+        return lists
 
     def check_sources(self, sources: TokenLists) -> None:
         for number, source in enumerate(sources):
@@ -96,8 +92,8 @@ class Pipeline:
                     "translate() splits long text"
                 )
 
-    def checked(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, (text, direction)) of each; with ``return_exceptions``, (0, InputError) for an invalid text."""
+    def check_each(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+        """(length, (text, direction)) of each text; with ``return_exceptions``, (0, InputError) of an invalid text."""
         for text, direction in texts:
             try:
                 self.check_text(text, direction)
@@ -111,13 +107,13 @@ class Pipeline:
     def translate_windows(
         self, texts: Iterable[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
-        """The translation of each text, as ``in_windows`` yields them."""
+        """Yield the translation of each text, by ``in_windows``."""
 
         def read() -> Iterator[tuple[int, Document | FastattnError]]:
             for text, direction in texts:
                 try:
                     document = self.read_text(text, direction, call)
-                    # empty texts count too, or a stream of them would never end a window
+                    # empty texts count too, since a stream of empty texts would never end a window
                     yield 1 + sum(map(len, document.parts)), document
                 except FastattnError as error:
                     if not return_exceptions:
@@ -128,7 +124,7 @@ class Pipeline:
         return in_windows(self._service, read(), make_plan, call.decoding, return_exceptions)
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
-        """``plan`` of texts that the plan itself reads."""
+        """As ``plan``, which reads the texts too."""
         documents: list[Document | FastattnError] = []
         for text, direction in zip(texts, directions):
             if documents and not len(documents) % READ_AT_ONCE:
@@ -137,10 +133,7 @@ class Pipeline:
         return (yield from self.plan(documents, call=call))
 
     def plan(self, documents: Sequence[Document | FastattnError], first: int = 0, *, call: TextCall) -> Plan:
-        """The translation of each text, or its error.
-
-        first  the first text's number, for the callback
-        """
+        """A plan of each text's translation, or its error; ``first``: the first text's number, for the callback."""
         options = call.decoding if call.details else self._without_scores(call.decoding)
         sources, prefixes, numbers = TokenLists(), TokenLists(), list[PartNumber]()
         for number, document in enumerate(documents, first):
@@ -148,30 +141,30 @@ class Pipeline:
                 sources += document.parts
                 prefixes += document.prefixes
                 numbers += (PartNumber(number, part, document.pair) for part in range(len(document.parts)))
-        translated = iter((yield from self.plan_parts(sources, prefixes, options, numbers)))
+        translations = iter((yield from self.plan_parts(sources, prefixes, options, numbers)))
         results: list[Any] = []
         for document in documents:
             if isinstance(document, FastattnError):
                 results.append(document)
                 continue
-            lines = [[next(translated) for _ in line.parts] for line in document.lines]
-            late = next((part for parts in lines for part in parts if isinstance(part, FastattnError)), None)
-            if late is not None:
-                results.append(late)
+            lines = [[next(translations) for _ in line.parts] for line in document.lines]
+            error = next((part for parts in lines for part in parts if isinstance(part, FastattnError)), None)
+            if error is not None:
+                results.append(error)
             elif call.details:
-                results.append(self._detail(document, lines, options))
+                results.append(self._join_with_details(document, lines, options))
             else:
                 results.append(self._join(document, lines, 0))
         return results
 
     def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
-        """The options without return_scores; the last result is kept, since making one takes 15 us."""
-        last, without = self._last
-        if options is not last:
-            without = replace(options, return_scores=False)
+        """The options without return_scores. The last result is used again, since making one takes 15 us."""
+        last_options, without_scores = self._last_without_scores
+        if options is not last_options:
+            without_scores = replace(options, return_scores=False)
             if options.callback is None:  # a callback may keep anything alive
-                self._last = options, without
-        return without
+                self._last_without_scores = options, without_scores
+        return without_scores
 
     def plan_parts(
         self,
@@ -180,37 +173,37 @@ class Pipeline:
         options: DecodingOptions,
         numbers: list[PartNumber] | None = None,
     ) -> Plan:
-        """The TokenTranslation of each source, or a SearchTimeout.
+        """A plan of each source's TokenTranslation, or a SearchTimeout.
 
-        numbers  of each source, for the callback and the timeout of its text; None: each source is a text in tokens
+        numbers  of each source, for the callback and its text's timeout; None: each source is a text, given as tokens
         """
         tokenizer = self._tokenizer
         if numbers is None:
-            numbers = [PartNumber(text, 0, tokenizer.plain) for text in range(len(sources))]
+            numbers = [PartNumber(text, 0, tokenizer.token_pair) for text in range(len(sources))]
         starts = [tokenizer.target_ids(prefix, number.pair) for prefix, number in zip(prefixes, numbers)]
-        chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        limits = allowances((number.text for number in numbers), options)
+        nonempty = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
+        allowance_of = allowances((number.text for number in numbers), options)
         if (callback := options.callback) is not None:
 
-            def show(step: Step) -> Any:
-                shown = self._shown(step, numbers[chosen[step.sentence]])
-                return shown is not None and callback(shown)
+            def call_back(step: Step) -> Any:
+                text_step = self._text_step(step, numbers[nonempty[step.sentence]])
+                return text_step is not None and callback(text_step)
 
-            options = replace(options, callback=show)
+            options = replace(options, callback=call_back)
         jobs = [
-            self._job(sources[b], starts[b], options, limits.get(numbers[b].text), numbers[b].pair.forced)
-            for b in chosen
+            self._job(sources[b], starts[b], options, allowance_of.get(numbers[b].text), numbers[b].pair.forced_tokens)
+            for b in nonempty
         ]
-        decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
+        hypotheses_of = dict(zip(nonempty, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
-            forced = numbers[b].pair.forced
-            if b not in decoded:
+            forced = numbers[b].pair.forced_tokens
+            if b not in hypotheses_of:
                 results.append(self._empty_translation(source, starts[b], options, forced))
-            elif decoded[b]:
-                results.append(self._translation_of(source, decoded[b], options, forced))
+            elif hypotheses_of[b]:
+                results.append(self._translation_of(source, hypotheses_of[b], options, forced))
             else:
-                results.append(late_search(options))
+                results.append(timeout_error(options))
         return results
 
     def stream(
@@ -220,36 +213,36 @@ class Pipeline:
 
         pair  the text's language pair; None if the sources were given as tokens
         """
-        pair = pair or self._tokenizer.plain
+        pair = pair or self._tokenizer.token_pair
         starts = [self._tokenizer.target_ids(prefix, pair) for prefix in prefixes]
 
         def steps() -> Iterator[Step]:
             allowance = allowances([0], options).get(0)
             for part, (source, start) in enumerate(zip(sources, starts)):
                 if not self._tokenizer.is_empty(source):
-                    for step in self._service.stream(self._job(source, start, options, allowance, pair.forced)):
-                        if (shown := self._shown(step, PartNumber(0, part, pair))) is not None:
-                            yield shown
+                    for step in self._service.stream(self._job(source, start, options, allowance, pair.forced_tokens)):
+                        if (text_step := self._text_step(step, PartNumber(0, part, pair))) is not None:
+                            yield text_step
 
         return steps()
 
-    def plan_scores(self, listed: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
-        """The Score of each target for its source; all 0 for an empty source, for which the model does not run.
+    def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
+        """A plan of each target's Score for its source; all 0 for an empty source, for which the model does not run.
 
-        directions  of each pair, if texts were given; none if tokens were
+        directions  of each source, if texts were given; none if tokens were
         """
         tokenizer = self._tokenizer
-        pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.plain] * len(targets)
-        ids = [[*tokenizer.target_ids(tokens, pair), tokenizer.end_id] for tokens, pair in zip(targets, pairs)]
-        source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
-        log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
-        chosen = [b for b in range(len(listed)) if len(source_ids[b])]
-        targets_ids = [np.array(ids[b], np.int32) for b in chosen]
-        for b, log_probs_T in zip(chosen, (yield from score_plan([source_ids[b] for b in chosen], targets_ids))):
+        pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.token_pair] * len(targets)
+        target_ids = [[*tokenizer.target_ids(tokens, pair), tokenizer.end_id] for tokens, pair in zip(targets, pairs)]
+        source_ids = [tokenizer.source_ids(tokens) for tokens in sources]
+        log_probs = [np.zeros(len(ids) - 1, np.float32) for ids in target_ids]
+        nonempty = [b for b in range(len(sources)) if len(source_ids[b])]
+        arrays = [np.array(target_ids[b], np.int32) for b in nonempty]
+        for b, log_probs_T in zip(nonempty, (yield from score_plan([source_ids[b] for b in nonempty], arrays))):
             log_probs[b] = log_probs_T
         return [  # without the forced tokens, which have no probability
-            Score(tokenizer.target_surfaces(target[1 + pair.forced :]), row[pair.forced :])
-            for target, row, pair in zip(ids, log_probs, pairs)
+            Score(tokenizer.target_surfaces(ids[1 + pair.forced_tokens :]), log_probs_T[pair.forced_tokens :])
+            for ids, log_probs_T, pair in zip(target_ids, log_probs, pairs)
         ]
 
     def _job(
@@ -262,41 +255,42 @@ class Pipeline:
             start[:1],
             start[1:],
             options,
-            forced=forced,
-            allowed=allowed,
+            imposed_tokens=forced,
+            find_allowed_ids=allowed,
             penalizes_start=options.rules is not None,
             allowance=allowance,
         )
 
-    def _shown(self, step: Step, number: PartNumber) -> Step | None:
-        """The caller's Step for a decoder's step, which has a job's index and a token id; None for a forced token."""
-        position = step.position - number.pair.forced
+    def _text_step(self, step: Step, number: PartNumber) -> Step | None:
+        """A decoder's Step of a job, with the numbers of text and part, and the token; None for a forced token."""
+        position = step.position - number.pair.forced_tokens
         if position < 0:
             return None
         token = self._tokenizer.text.target_vocabulary[step.token_id]
         return replace(step, sentence=number.text, part=number.part, position=position, token=token)
 
-    def _join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
+    def _join(self, document: Document, lines: list[list[TokenTranslation]], rank: int) -> str:
+        """The text of a document's hypotheses of this rank; ``lines``: the translated parts of each line."""
         texts, language = [], document.pair.target
-        for line, parts in zip(document.lines, translated):
+        for line, parts in zip(document.lines, lines):
             sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
-            texts.append(joined + line.end)
+            text = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
+            texts.append(text + line.end)
         return "".join(texts)
 
-    def _detail(
-        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
+    def _join_with_details(
+        self, document: Document, lines: list[list[TokenTranslation]], options: DecodingOptions
     ) -> Translation:
-        parts = list(chain.from_iterable(translated))
+        parts = list(chain.from_iterable(lines))
         ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
-        hypotheses = [self._join(document, translated, rank) for rank in ranks]
+        hypotheses = [self._join(document, lines, rank) for rank in ranks]
         if len(parts) == 1:
             scores = parts[0].scores
         else:
             lengths = [sum(part.lengths[rank] for part in parts) for rank in ranks]
             totals = [sum(part.log_probabilities[rank] for part in parts) for rank in ranks]
             penalties = options.length_penalty, options.word_penalty
-            scores = [normalized(total, length, *penalties) for total, length in zip(totals, lengths)]
+            scores = [normalized_score(total, length, *penalties) for total, length in zip(totals, lengths)]
         return Translation(hypotheses[0], hypotheses, scores, parts)
 
     def _translation_of(
@@ -317,15 +311,15 @@ class Pipeline:
                     if surface == unknown:
                         surfaces[t] = source[int(attention_TS[t].argmax())]
         scores, log_probs, lengths = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
-        returned = attention if options.return_attention else None
-        return TokenTranslation(source, tokens, scores, log_probs, lengths, returned)
+        shown_attention = attention if options.return_attention else None
+        return TokenTranslation(source, tokens, scores, log_probs, lengths, shown_attention)
 
     def _empty_translation(
         self, source: list[str], start: list[int], options: DecodingOptions, forced: int
     ) -> TokenTranslation:
         """The translation of an empty source: the target prefix alone."""
         count = options.num_hypotheses
-        last = 1 + options.limit(0, self._service.model.sizes.max_positions)
-        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
+        end = 1 + options.limit(0, self._service.model.sizes.max_positions)
+        tokens = self._tokenizer.target_surfaces(start[1 + forced : end])
         attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
         return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)

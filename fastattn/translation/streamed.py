@@ -1,4 +1,4 @@
-"""The base of translators that translate by others: all calls follow from one stream of results."""
+"""The base of translators that use other translators: all calls follow from one stream of results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, repeat
@@ -14,8 +14,8 @@ _Self = TypeVar("_Self", bound="StreamedTranslator")
 class StreamCall:
     """The arguments of a ``translate_iter`` call, without the texts.
 
-    shared  the options that hold for all texts
-    each    option -> an iterator over one value per text, read in step with the texts
+    shared    the options that hold for all texts
+    per_text  option -> an iterator over a value for each text, read in step with the texts
     """
 
     def __init__(self, options: dict[str, Any], details: bool, return_exceptions: bool):
@@ -26,26 +26,26 @@ class StreamCall:
             for name, value in options.items()
             if name not in Direction._fields or isinstance(value, str | None)
         }
-        self.each = {name: iter(check_several(name, options[name])) for name in options.keys() - self.shared.keys()}
+        self.per_text = {name: iter(check_several(name, options[name])) for name in options.keys() - self.shared.keys()}
 
     def read(self, count: int) -> list[dict[str, Any]]:
-        """The options of the next ``count`` texts; InputError if there are fewer, or with 0 if any are left."""
-        columns = {name: list(islice(values, count or 1)) for name, values in self.each.items()}
+        """The ``per_text`` values of the next ``count`` texts; InputError for fewer, and if ``count`` is 0, for any."""
+        columns = {name: list(islice(values, count or 1)) for name, values in self.per_text.items()}
         for name, column in columns.items():
             if len(column) != count:
                 fewer = "texts" if len(column) > count else "values"
                 raise InputError(f"{name} should be one str, or one for each text: there are fewer {fewer}")
         return [{name: column[b] for name, column in columns.items()} for b in range(count)]
 
-    def of(self, own: list[dict[str, Any]]) -> dict[str, Any]:
-        """The options of a call for texts with these options."""
-        return self.shared | {name: [options[name] for options in own] for name in self.each}
+    def options_for(self, values: list[dict[str, Any]]) -> dict[str, Any]:
+        """The options of a call on texts with these ``per_text`` values."""
+        return self.shared | {name: [text_values[name] for text_values in values] for name in self.per_text}
 
 
 class StreamedTranslator:
-    """Translates by another translator. A subclass defines ``_translated``, or ``_results`` for the whole stream."""
+    """Translates with another translator. A subclass defines ``_translate_window``, or ``_results`` of all texts."""
 
-    window = 64  # texts a call of ``_translated``
+    window = 64  # texts for each call of ``_translate_window``
 
     def __init__(self, translator: Any):
         self._translator = translator
@@ -53,17 +53,18 @@ class StreamedTranslator:
     def translate_iter(
         self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
     ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with this class's kind of details."""
+        """As ``Translator.translate_iter``; with ``details`` the results are of this class's own type."""
         details = check_details(details, options)
         self._check(options)
         call = StreamCall(options, details, return_exceptions)
-        return self._presented(self._results(iter(check_several("texts", texts, "an iterable of str")), call), call)
+        return self._finish(self._results(iter(check_several("texts", texts, "an iterable of str")), call), call)
 
     def _check(self, options: dict[str, Any]) -> None:
         """Raise InputError for options that the class cannot take."""
 
     @staticmethod
-    def _presented(results: Iterator[Any], call: StreamCall) -> Iterator[Any]:
+    def _finish(results: Iterator[Any], call: StreamCall) -> Iterator[Any]:
+        """Yield the results as the call wants them; raises an error unless it has return_exceptions."""
         for result in results:
             if isinstance(result, FastattnError) and not call.return_exceptions:
                 raise result
@@ -71,33 +72,33 @@ class StreamedTranslator:
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
         """Each text's result with its details, or its error."""
-        return self._windows(texts, call, self._translated)
+        return self._windows(texts, call, self._translate_window)
 
     def _windows(
-        self, texts: Iterator[str], call: StreamCall, translated: Callable[..., Iterable[Any]]
+        self, texts: Iterator[str], call: StreamCall, translate_window: Callable[..., Iterable[Any]]
     ) -> Iterator[Any]:
-        """The results of ``translated`` for each window; an error of the iterable is raised after them."""
-        pairs, failure = zip(repeat(1), texts), None
-        while failure is None:
-            window, _, failure = read_ahead(pairs, self.window)
+        """The results of ``translate_window`` for each window; behind them an error of ``texts`` is raised."""
+        pairs, end = zip(repeat(1), texts), None
+        while end is None:
+            window, _, end = read_ahead(pairs, self.window)
             if window:
-                yield from translated(window, call, call.read(len(window)))
-        if not isinstance(failure, StopIteration):
-            raise failure
+                yield from translate_window(window, call, call.read(len(window)))
+        if not isinstance(end, StopIteration):
+            raise end
         call.read(0)
 
-    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterable[Any]:
-        """The results of a window of texts; ``own``: the options of each."""
+    def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterable[Any]:
+        """The results of a window of texts; ``values``: the ``per_text`` values of each text."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the translators that this one uses."""
+        """Close the translator that this translator uses."""
         self._translator.close()
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
-        """As ``Translator.translate``, with what ``translate_iter`` yields."""
-        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        results = list(self.translate_iter(listed, details=details, **options))
+        """As ``Translator.translate``, with the results of ``translate_iter``."""
+        several = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        results = list(self.translate_iter(several, details=details, **options))
         return results[0] if isinstance(texts, str) else results
 
     def __enter__(self: _Self) -> _Self:
@@ -108,6 +109,6 @@ class StreamedTranslator:
 
 
 def details_of(result: Any) -> dict[str, Any]:
-    """The fields that all kinds of translations have, by name, to make another kind."""
+    """The fields that all classes of translations have, by name, to make a translation of another class."""
     names = ("text", "hypotheses", "scores", "parts")
     return {name: getattr(result, name) for name in names} | {"first": getattr(result, "first", None)}

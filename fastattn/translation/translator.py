@@ -1,4 +1,4 @@
-"""Translator: text in, its translation out."""
+"""Translator: translates texts with an encoder-decoder model."""
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from fastattn.errors import (
 )
 from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.processes.choice import Sharing
-from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.request import Plan, await_result
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
@@ -81,7 +81,7 @@ class Translator(ModelBase):
     """
 
     _takes_processes = True
-    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # loading while the checkpoint is read
+    _spm_models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # load while the checkpoint is read
 
     @explains_options(MODEL)
     def __init__(
@@ -110,10 +110,10 @@ class Translator(ModelBase):
         """
         from fastattn.translation.glossary import GlossaryTranslator
 
-        return GlossaryTranslator(self, _read(glossary, "read_glossary"), keep)
+        return GlossaryTranslator(self, _mapping(glossary, "read_glossary"), keep)
 
     def guarded(self) -> Any:
-        """A translator that decodes loops again, without repetitions, and marks them."""
+        """A translator that decodes a translation which is a loop again, without repetitions, and marks it."""
         from fastattn.translation.guarded import GuardedTranslator
 
         return GuardedTranslator(self)
@@ -122,7 +122,7 @@ class Translator(ModelBase):
         """A translator that uses a translation memory: text -> translation, or a file of them (TMX)."""
         from fastattn.translation.memory import MemoryTranslator
 
-        return MemoryTranslator(self, _read(memory, "read_memory"))
+        return MemoryTranslator(self, _mapping(memory, "read_memory"))
 
     @classmethod
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
@@ -131,7 +131,7 @@ class Translator(ModelBase):
         Models come from the catalog, else from Firefox, and are downloaded if they are not here yet. For source "auto"
         a DetectingTranslator, which detects the language of each text and opens models as they are needed.
         quality  the preferred kind of Firefox's models: "tiny", "base-memory" or "base" (None: the best)
-        options  of Translator
+        options  arguments of Translator
         Raises InputError if no model is known, DownloadError if a download fails.
         """
         if source == AUTO:
@@ -147,7 +147,7 @@ class Translator(ModelBase):
         return translators[0] if len(translators) == 1 else cls.chain(*translators)
 
     def _begin(self, folder: Path) -> None:
-        self._models = begin_models(folder)
+        self._spm_models = begin_models(folder)
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text = checkpoint.text
@@ -155,9 +155,9 @@ class Translator(ModelBase):
             raise wrong_model_error("a translation model's", checkpoint)
         if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self._limit = checkpoint.spec.encoder.max_positions
-        self._tokenizer = TranslationTokenizer(text, self._models)
-        self._models = {}
+        self._max_positions = checkpoint.spec.encoder.max_positions
+        self._tokenizer = TranslationTokenizer(text, self._spm_models)
+        self._spm_models = {}
         self._resolver = OptionResolver(self._tokenizer)
         return checkpoint
 
@@ -165,7 +165,7 @@ class Translator(ModelBase):
         tokenizer, loaded = self._tokenizer, self._loaded
         tokenizer.wait()
         self._service = DecodingService(loaded.model, tokenizer.end_id, tokenizer.unk_id, loaded.threads)
-        self._pipeline = Pipeline(self._service, tokenizer, self._limit)
+        self._pipeline = Pipeline(self._service, tokenizer, self._max_positions)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "TranslationProcesses":
         from fastattn.translation.worker_processes import TranslationProcesses
@@ -174,12 +174,12 @@ class Translator(ModelBase):
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the layers of a decoding step have: what ``processes.choice`` asks."""
+        """About how many weights the layers of a decoding step have, by which ``processes.choice`` decides."""
         return self._service.model.sizes.layer_weights
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call without options: the checkpoint's settings, where it has some, else the defaults.
+        """The options of a call that sets none: the checkpoint's settings, where it has some, else the defaults.
 
         suppress_sequences are ids here.
         """
@@ -187,7 +187,7 @@ class Translator(ModelBase):
 
     @property
     def languages(self) -> dict[str, str]:
-        """The languages of a multilingual model: its code -> English name; {} for other models."""
+        """The languages of a multilingual model: the model's code -> English name; {} for other models."""
         return {} if self._tokenizer.languages is None else dict(self._tokenizer.languages.names)
 
     @property
@@ -207,14 +207,14 @@ class Translator(ModelBase):
     def translate(self, texts: str | Texts, *, details: bool, **options: "Unpack[TextOptions]") -> Any: ...
 
     def translate(self, texts: str | Texts, *, details: bool = False, **options: "Unpack[TextOptions]") -> Any:
-        """The translation of a text, or a list of translations of several: str, or Translation with ``details``.
+        """The translation of a text, or a list of several texts' translations: str, or Translation with ``details``.
 
         target_prefix  the beginning of the translation: one str for all texts, or one for each, None for none
         source_lang, target_lang  of ``languages``, in any usual form (en, eng, eng_Latn, en_XX, "English"): one str for
                        all texts, or one for each, None for the default: the class's, else the checkpoint's
         split          "long": split text over ``max_source_length``, at sentences, then at clauses or words;
                        "sentences": always split at sentences; "never": InputError for text that is too long; None:
-                       "sentences" for Marian checkpoints, which are trained on single ones, else "long"
+                       "sentences" for Marian checkpoints, which are trained on single sentences, else "long"
         options        fields of ``DecodingOptions``, which take precedence over the checkpoint's settings and the
                        defaults: beam_size=2, num_hypotheses=1, ...; num_hypotheses above 1 and return_attention need
                        details=True. suppress_sequences are texts
@@ -222,7 +222,7 @@ class Translator(ModelBase):
         The lines of a text are translated one by one and keep their line ends; empty lines stay empty.
         Raises InputError for invalid options and for text that is not Unicode.
         """
-        scheduler, make_plan = self._planned(texts, details, options)
+        scheduler, make_plan = self._scheduler_and_plan(texts, details, options)
         return scheduler.run(make_plan)
 
     def submit(
@@ -231,15 +231,15 @@ class Translator(ModelBase):
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
         Texts of all callers share decoding steps, with the results that each has alone. ``cancel()`` works at any time.
-        The option ``callback`` is called by a worker thread and must not wait in it for another future of this
-        Translator (what ``add_done_callback`` calls may); after an error in another call it may see a translation from
-        the beginning again. An error that it raises ends this call alone. What has not finished when the process exits
-        is lost, and a forked child has no part in it.
-        caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
-        Raises as ``translate`` does, and QueueFullError where too much waits. Texts are read later: an error in one is
-        the future's.
+        A worker thread calls the option ``callback``, which must not wait for another future of this Translator (a
+        function given to ``add_done_callback`` may). After an error in another call, the callback may get a translation
+        from the beginning again. An error that the callback raises ends this call alone. Futures that are not done when
+        the process exits are lost, and a forked child cannot wait for them.
+        caller  any hashable value: callers get equal shares, however much each asks for; None: this thread
+        Raises as ``translate`` does, and QueueFullError where too much waits. Texts are read later: an error in a text
+        is raised by the future.
         """
-        scheduler, make_plan = self._planned(texts, details, options, submitted=True)
+        scheduler, make_plan = self._scheduler_and_plan(texts, details, options, is_submitted=True)
         return scheduler.submit(make_plan, caller)
 
     @overload
@@ -267,27 +267,27 @@ class Translator(ModelBase):
         self, texts: str | Texts, *, details: bool = False, caller: Hashable = None, **options: "Unpack[TextOptions]"
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        return await awaited(partial(self.submit, texts, details=details, **options), caller)
+        return await await_result(partial(self.submit, texts, details=details, **options), caller)
 
-    def _planned(
-        self, texts: Any, details: bool, options: TextOptions, submitted: bool = False
+    def _scheduler_and_plan(
+        self, texts: Any, details: bool, options: TextOptions, is_submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes the plan for it) of a ``translate`` call, whose arguments are checked here.
+        """(scheduler, function that makes the plan) of a ``translate`` call, whose arguments are checked here.
 
-        submitted  the plan reads the texts, which takes a while, so that the call returns at once
+        is_submitted  whether the plan reads the texts, which takes a while, so that the call returns at once
         """
         call_directions = self._resolver.take_directions(options)
-        call = self._resolver.of_texts(options, details)
-        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        directions = [direction for _, direction in with_directions(listed, call_directions)]
-        pool = None if call.decoding.callback is not None else self._pool_for(len(listed))
-        if pool is not None or submitted:
-            for text, direction in zip(listed, directions):
+        call = self._resolver.text_call(options, details)
+        several = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        directions = [direction for _, direction in with_directions(several, call_directions)]
+        pool = None if call.decoding.callback is not None else self._pool_for(len(several))
+        if pool is not None or is_submitted:
+            for text, direction in zip(several, directions):
                 self._pipeline.check_text(text, direction)
             scheduler = self._service.scheduler() if pool is None else pool.scheduler
-            plan = partial((pool or self._pipeline).plan_texts, listed, directions, call)
+            plan = partial((pool or self._pipeline).plan_texts, several, directions, call)
         else:
-            documents = [self._pipeline.read_text(text, direction, call) for text, direction in zip(listed, directions)]
+            documents = [self._pipeline.read_text(*pair, call) for pair in zip(several, directions)]
             scheduler = self._service.scheduler(call.decoding)
             plan = partial(self._pipeline.plan, documents, call=call)
 
@@ -313,17 +313,17 @@ class Translator(ModelBase):
     def translate_iter(
         self, texts: Texts, *, details: bool = False, return_exceptions: bool = False, **options: "Unpack[TextOptions]"
     ) -> Iterator[Any]:
-        """Yield the translation of each text in order, as ``translate`` with the same options.
+        """Yield the translation of each text in order, like ``translate`` with the same options.
 
-        Reads some thousand tokens ahead, so memory is bounded however many texts there are; to get each answer before
-        the next text is read, call ``translate``. An error, of a text or of the iterable itself, is raised after the
-        translations of all texts before it; with ``return_exceptions`` the FastattnError of a text is yielded in the
+        Reads some thousand tokens ahead, so memory is bounded however many texts there are; to get each translation
+        before the next text is read, call ``translate``. An error, of a text or of the iterable itself, is raised after
+        the translations of all earlier texts; with ``return_exceptions`` the FastattnError of a text is yielded in the
         place of its translation, and the other texts are translated.
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
         directions = self._resolver.take_directions(options)
-        call = self._resolver.of_texts(options, details)
+        call = self._resolver.text_call(options, details)
         pairs = with_directions(check_several("texts", texts, "an iterable of str"), directions)
         if self._pool is None or call.decoding.callback is not None:
             return self._pipeline.translate_windows(pairs, call, return_exceptions)
@@ -342,9 +342,9 @@ class Translator(ModelBase):
         """Translate the lines of a UTF-8 file, in bounded memory, to a file that appears complete or not at all.
 
         target_path  a file with a target prefix for each line; an empty line for none
-        with_scores  put each hypothesis' score and `` ||| `` before it
-        Otherwise as ``translate_iter``; each line gives num_hypotheses lines, empty ones where fewer were found.
-        Raises InputError for a file that cannot be read or is not text, FastattnError for one that cannot be written.
+        with_scores  put a hypothesis' score and `` ||| `` before the hypothesis
+        Otherwise as ``translate_iter``; each line gives num_hypotheses lines, empty lines where fewer were found.
+        Raises InputError for a file that cannot be read or is not text, FastattnError if the output cannot be written.
         """
         start = perf_counter()
         check_bool("with_scores", with_scores)
@@ -372,18 +372,18 @@ class Translator(ModelBase):
         target_prefix: Iterable[Sequence[str] | None] | None = None,
         **options: "Unpack[SearchOptions]",
     ) -> list[TokenTranslation]:
-        """Translate sources given as lists of tokens of the source vocabulary; options as in ``DecodingOptions``.
+        """Translate sources given as lists of tokens of the source vocabulary; options are as in ``DecodingOptions``.
 
         target_prefix  for each source the tokens that its translation begins with, or None; if the checkpoint has no
-                       start token, the first of them is the start token
+                       start token, the prefix's first token is the start token
         Nothing is split: a source over ``max_source_length`` is an InputError if the model has such a limit.
         """
-        decoding = self._resolver.of_tokens(options)
-        listed = self._pipeline.read_tokens(sources, decoding)
-        prefixes = token_prefixes(target_prefix, len(listed))
-        if decoding.callback is None and (pool := self._pool_for(len(listed))):
-            return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
-        plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding)
+        decoding = self._resolver.token_options(options)
+        lists = self._pipeline.read_tokens(sources, decoding)
+        prefixes = token_prefixes(target_prefix, len(lists))
+        if decoding.callback is None and (pool := self._pool_for(len(lists))):
+            return without_errors(pool.scheduler.run(partial(pool.plan_tokens, lists, prefixes, decoding)))
+        plan = partial(self._pipeline.plan_parts, lists, prefixes, decoding)
         return without_errors(self._service.scheduler(decoding).run(plan))
 
     def generate_tokens(
@@ -394,22 +394,22 @@ class Translator(ModelBase):
         split: str | None = None,
         **options: "Unpack[LanguageOptions]",
     ) -> Iterator[Step]:
-        """Yield a Step for each token of a translation as it is produced, by greedy search or sampling.
+        """Yield a Step for each token of a translation as soon as the token is chosen, by greedy search or sampling.
 
         source         a text, whose parts are translated one after the other, or a list of tokens
-        target_prefix  of the same kind: a text, or tokens
-        Options as in ``translate`` or ``translate_tokens``; beam_size is 1. Tokens are computed when asked for:
+        target_prefix  a text for a text, a list of tokens for a list of tokens
+        Options are those of ``translate`` or ``translate_tokens``; beam_size is 1. Tokens are computed when asked for:
         leaving the loop ends the work. Raises InputError for invalid options.
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
             (direction,) = self._resolver.directions([source], options)
             direction = direction._replace(target_prefix=cast(str | None, target_prefix))
-            call = self._resolver.of_texts({**options, "split": split}, details=True)
+            call = self._resolver.text_call({**options, "split": split}, details=True)
             check_stream(call.decoding)
             document = self._pipeline.read_text(source, direction, call)
             return self._pipeline.stream(document.parts, document.prefixes, call.decoding, document.pair)
-        decoding = self._resolver.of_tokens(options)
+        decoding = self._resolver.token_options(options)
         check_stream(decoding)
         sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
         return self._pipeline.stream(sources, prefixes, decoding)
@@ -428,8 +428,8 @@ class Translator(ModelBase):
     ) -> Score | list[Score]:
         """The model's log-probability of each token of a given translation, the end token included.
 
-        Two texts give a Score, two lists of texts a list of them. Nothing is split: text that is longer than the model
-        has positions for is an InputError. source_lang, target_lang: as in ``translate``.
+        Two texts give a Score, two lists of texts a list of Scores. Nothing is split: text with more tokens than the
+        model has positions is an InputError. source_lang, target_lang: as in ``translate``.
         """
         if isinstance(source, str) != isinstance(target, str):
             raise InputError("score should be given two texts, or two lists of texts")
@@ -438,16 +438,16 @@ class Translator(ModelBase):
         directions = self._resolver.directions(sources, {"source_lang": source_lang, "target_lang": target_lang})
         pairs = [self._pipeline.check_text(text, direction) for text, direction in zip(sources, directions)]
         tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
-        scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], directions)
+        scores = self._score_lists(tokens, [self._tokenizer.target_tokens(text) for text in targets], directions)
         return scores[0] if isinstance(source, str) else scores
 
     def looks(
         self, text: str, translation: str, source_lang: str | None = None, target_lang: str | None = None
     ) -> TokenLooks:
-        """What each head of each layer of the decoder looks at while it writes a given translation, nothing split.
+        """The attention of each head of the decoder's layers to the text, for a given translation; nothing is split.
 
         source_lang, target_lang: as in ``translate``. Raises InputError for decoders whose layers have no heads, such
-        as recurrent ones.
+        as recurrent decoders.
         """
         (direction,) = self._resolver.directions([text], {"source_lang": source_lang, "target_lang": target_lang})
         pair = self._pipeline.check_text(text, direction)
@@ -471,9 +471,9 @@ class Translator(ModelBase):
 
         For an empty source the model does not run, and every token scores 0.
         """
-        return self._scored(sources, targets)
+        return self._score_lists(sources, targets)
 
-    def _scored(
+    def _score_lists(
         self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]], directions: Sequence[Direction] = ()
     ) -> list[Score]:
         lists = token_lists("sources", sources), token_lists("targets", targets)
@@ -485,8 +485,8 @@ class Translator(ModelBase):
         return self._service.scheduler().run(partial(self._pipeline.plan_scores, *lists, directions))
 
 
-def _read(pairs: Any, reader: str) -> Any:
-    """A mapping itself, or the mapping in a file."""
+def _mapping(pairs: Any, reader: str) -> Any:
+    """``pairs``, or if it is a path, the mapping that ``reader`` of term_files reads from that file."""
     from fastattn.translation import term_files
 
     return getattr(term_files, reader)(pairs) if isinstance(pairs, str | os.PathLike) else pairs

@@ -20,9 +20,9 @@ may_return(Score, TokenTranslation, Translation)
 
 
 class TranslationProcesses:
-    """Processes that translate; their ``scheduler`` takes the plans that the methods make.
+    """Processes that translate; ``scheduler`` takes the plans that the methods make.
 
-    path, precision, device  of each process's Translator
+    path, precision, device  arguments of each process's Translator
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
@@ -32,41 +32,42 @@ class TranslationProcesses:
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
-    def _plan(self, what: str, columns: list[Sequence[Any]], *others: Any, measured: int = 0) -> Plan:
-        """The plan of a call. A chunk gets its texts' values of each column, then ``others``.
+    def _plan(self, function: str, columns: list[Sequence[Any]], *arguments: Any, work: int = 0) -> Plan:
+        """A plan of calls of a function that ``child.serve`` names: once for each chunk of texts.
 
-        measured  the index of the column whose lengths estimate the work
+        columns  the function gets the values of a chunk's texts from each column, then ``arguments``
+        work     the index of the column whose lengths estimate the work
         """
 
         def make_chunk(numbers: list[int]) -> Chunk:
             content = [[column[b] for b in numbers if column] for column in columns]
-            return _chunk(what, [*content, *others], content[measured])
+            return _chunk(function, [*content, *arguments], content[work])
 
-        return plan_chunks(list(map(len, columns[measured])), self._pool.count, make_chunk)
+        return plan_chunks(list(map(len, columns[work])), self._pool.count, make_chunk)
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
-        """As ``Pipeline.plan``."""
+        """As ``Pipeline.plan_texts``."""
         return self._plan("texts", [texts, directions], call.split, _plain(call.decoding), call.details)
 
     def translate(
         self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """As ``Pipeline.translate_windows``, which translates the texts of a short call in this process."""
-        few = islice(texts, self.least - 1)
-        yield from pipeline.translate_windows(few, call, return_exceptions)
-        checked = pipeline.checked(texts, return_exceptions)
-        for result in stream(self.scheduler, self._pool.count, checked, partial(_text_chunk, call=call)):
+        first_texts = islice(texts, self.least - 1)
+        yield from pipeline.translate_windows(first_texts, call, return_exceptions)
+        source = pipeline.check_each(texts, return_exceptions)
+        for result in stream(self.scheduler, self._pool.count, source, partial(_text_chunk, call=call)):
             if isinstance(result, FastattnError) and not return_exceptions:
                 raise result
             yield result
 
     def plan_tokens(self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions) -> Plan:
-        """The TokenTranslation of each source, or its error."""
+        """A plan of each source's TokenTranslation, or its error."""
         return self._plan("tokens", [sources, prefixes], _plain(options))
 
     def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
-        """The Score of each target."""
-        return self._plan("scores", [sources, targets, directions], measured=1)
+        """A plan of each target's Score."""
+        return self._plan("scores", [sources, targets, directions], work=1)
 
 
 def _text_chunk(pairs: list[tuple[str, Direction]], call: TextCall) -> Chunk:
@@ -74,8 +75,8 @@ def _text_chunk(pairs: list[tuple[str, Direction]], call: TextCall) -> Chunk:
     return _chunk("texts", [texts, directions, call.split, _plain(call.decoding), call.details], texts)
 
 
-def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
-    return Chunk(what, content, len(texts), sum(map(len, texts)))
+def _chunk(function: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
+    return Chunk(function, content, len(texts), sum(map(len, texts)))
 
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:

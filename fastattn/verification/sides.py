@@ -192,7 +192,7 @@ class FastattnTranslator:
         options, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
         self.beam_sizes = sorted({1, options.beam_size})
         most = options.max_decoding_length or MAX_TOKENS
-        most = min(most, positions - 1 - self._tokenizer.plain.forced) if positions else most
+        most = min(most, positions - 1 - self._tokenizer.token_pair.forced_tokens) if positions else most
         self.lengths = min(options.min_decoding_length, most), most
 
     @property

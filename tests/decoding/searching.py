@@ -74,7 +74,7 @@ def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
 
 def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
     """A worker takes no more sentences at once, and of other bounds no more than these."""
-    for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
+    for name, value in {"SENTENCES": sentences, "LIGHT_FACTOR": 1, **others}.items():
         monkeypatch.setattr(worker, name, value)
 
 
@@ -87,7 +87,7 @@ def check_company(model, order, count: int, beam: int, room: int, threads: int) 
     chosen = order[:count]
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences of every age share the steps.
-        little_room(patch, room, SENTENCES_A_THREAD=1, TOKENS=60)
+        little_room(patch, room, SENTENCES_A_THREAD=1, CACHE_ROWS=60)
         together = search(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
     assert plain(together) == [alone[b] for b in chosen]
 
@@ -155,7 +155,7 @@ def naive_beam(log_probs, source, options, prefix=()):
         if last or (
             top_finished and len(finished) >= options.num_hypotheses
             if options.length_penalty == 0
-            else len(finished) >= options.wanted
+            else len(finished) >= options.hypotheses_to_find
         ):
             break
     finished.sort(key=lambda hypothesis: -hypothesis[0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding.search import allowed_ids, draw, sentence_key
+from fastattn.decoding.search import draw_columns, sentence_key, shortlisted_ids
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -124,10 +124,10 @@ def test_the_coldest_sample_is_greedy_search():
 
 def test_draws_at_the_ends_of_the_interval():
     row = np.array([[-1.0, -2.0, -np.inf, -3.0, -np.inf]], np.float32)
-    assert draw(row, np.array([0.0]), 1.0, 1.0) == 0
-    assert draw(row, np.array([np.nextafter(1, 0)]), 1.0, 1.0) == 3
-    assert draw(row, np.array([np.nextafter(1, 0)]), 1.0, 0.7) == 1
-    assert draw(np.full((1, 3), -np.inf), np.array([0.5]), 1.0, 1.0) == 0
+    assert draw_columns(row, np.array([0.0]), 1.0, 1.0) == 0
+    assert draw_columns(row, np.array([np.nextafter(1, 0)]), 1.0, 1.0) == 3
+    assert draw_columns(row, np.array([np.nextafter(1, 0)]), 1.0, 0.7) == 1
+    assert draw_columns(np.full((1, 3), -np.inf), np.array([0.5]), 1.0, 1.0) == 0
 
 
 WORDS = 60
@@ -150,7 +150,7 @@ LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=10, max_size=
 @settings(deadline=None, max_examples=40)
 @given(LISTS, st.lists(st.integers(0, 9), max_size=3), st.booleans(), st.lists(st.integers(0, 9), max_size=6))
 def test_a_sentences_list(lists, always, copied, source):
-    found = allowed_ids(listed(lists, always, copied), np.array(source, np.int32), [END])
+    found = shortlisted_ids(listed(lists, always, copied), np.array(source, np.int32), [END])
     expected = {END, *always, *(source if copied else ()), *(word for s in source for word in lists[s])}
     assert found.tolist() == sorted(expected) and found.dtype == np.int32
 
@@ -186,7 +186,7 @@ def test_every_option_acts_as_if_all_other_words_were_ruled_out(name):
     options, ops = dict(OPTIONS[name]), reference if name == "repetition" else operations
     model, whole, sources = build(ops), build(ops, shortlist=False), random_sources(10, 1, size=WORDS)
     for source, prefix in zip(sources, options.pop("prefixes", [[]] * len(sources))):
-        ids = allowed_ids(random_shortlist(), source, [END])
+        ids = shortlisted_ids(random_shortlist(), source, [END])
         others = [[word] for word in range(WORDS) if word not in ids]
         ruled_out = options | {"suppress_sequences": [*options.get("suppress_sequences", []), *others]}
         (found,), (expected,) = run(model, [source], [prefix], **options), run(whole, [source], [prefix], **ruled_out)
@@ -219,7 +219,7 @@ def test_min_p_by_the_formula(size, min_p, temperature, top_p, seed):
     share_k = np.cumsum((weights_k * kept_k)[order_k]) / (weights_k * kept_k).sum()
     allowed = set(order_k[: int(np.searchsorted(share_k, top_p - 1e-9)) + 1].tolist()) & set(np.flatnonzero(kept_k))
     numbers_N = np.linspace(0, 1, 64, endpoint=False)
-    found = {int(draw(log_probs_1k, np.array([number]), temperature, top_p, min_p)[0]) for number in numbers_N}
+    found = {int(draw_columns(log_probs_1k, np.array([number]), temperature, top_p, min_p)[0]) for number in numbers_N}
     near = {int(k) for k in np.flatnonzero(np.abs(weights_k / weights_k.max() - min_p) < 1e-6)}
     assert found <= allowed | near
     assert min_p < 1 or len(found) == 1

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions, resolve_options
-from fastattn.decoding.search import normalized
+from fastattn.decoding.search import normalized_score
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, SearchRules
 from fastattn.weights.native.convert import write
@@ -107,8 +107,8 @@ def test_limits_of_the_length():
     [(3, [1], -2), (3, [0], -6), (4, [500], 0), (3, [1, 0.5], -2.5), (4, [0, -1], -2), (4, [0.5, 1], -5)],
 )
 def test_penalties_in_a_score(length, penalties, expected):
-    assert normalized(-6.0, length, *penalties) == expected
-    assert normalized(0.0, 0, *penalties) == 0.0
+    assert normalized_score(-6.0, length, *penalties) == expected
+    assert normalized_score(0.0, 0, *penalties) == 0.0
 
 
 def test_a_marian_configuration_is_followed(tmp_path):

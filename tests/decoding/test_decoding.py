@@ -250,7 +250,7 @@ def test_what_options_mean_for_a_search():
         ({"length_penalty": 0.5, "word_penalty": 0.5}, False),
     ):
         assert DecodingOptions(**options).longer_is_worse == worse, options
-    assert [DecodingOptions(beam_size=5, patience=patience).wanted for patience in (0.5, 0.3)] == [3, 2]
+    assert [DecodingOptions(beam_size=5, patience=patience).hypotheses_to_find for patience in (0.5, 0.3)] == [3, 2]
     for many in ({"sampling_topk": 3}, {"return_alternatives": True}):
         assert DecodingOptions(beam_size=1, num_hypotheses=50, **many).num_hypotheses == 50
 
@@ -326,10 +326,10 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     if renormalized:
         expected_RV -= np.log(np.exp(expected_RV).sum(axis=1, keepdims=True))
     edits, log_probs_RV = Edits(suppressed_RJ, penalized_RJ, penalty, amounts_RJ), log_probs_RV.astype(np.float32)
-    results = [searches.edited_whole(log_probs_RV, edits, 5, renormalized)]
+    results = [searches.edit_vocabulary(log_probs_RV, edits, 5, renormalized)]
     if penalty > 1 and not renormalized:
         best_Rk = np.argsort(-log_probs_RV, axis=1)[:, : 5 + 3 + 2].astype(np.int32)
-        results.append(searches.edited(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
+        results.append(searches.edit_top_k(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
     for found_Rk, ids_Rk in results:
         np.testing.assert_array_equal(ids_Rk, np.argsort(-expected_RV, axis=1)[:, :5])
         np.testing.assert_allclose(found_Rk, -np.sort(-expected_RV, axis=1)[:, :5], atol=1e-5)
@@ -339,8 +339,8 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     "penalty, renormalized, whole", [(0.8, False, 1), (1.3, True, 1), (1.3, False, 0), (1, True, 0)]
 )
 def test_which_searches_edit_the_whole_vocabulary(monkeypatch, penalty: float, renormalized: bool, whole: int) -> None:
-    calls, real = list[bool](), searches.edited_whole
-    monkeypatch.setattr(searches, "edited_whole", lambda *given: calls.append(given[-1]) or real(*given))
+    calls, real = list[bool](), searches.edit_vocabulary
+    monkeypatch.setattr(searches, "edit_vocabulary", lambda *given: calls.append(given[-1]) or real(*given))
     options = {"repetition_penalty": penalty, "rules": SearchRules(renormalized=renormalized)}
     search(random_model(), random_sources(1), beam_size=2, max_decoding_length=3, **options)
     assert set(calls) == ({renormalized} if whole else set())

@@ -96,7 +96,7 @@ def test_any_interleaving_of_any_options(name, data, slots):
     each = st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1))
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences wait, and rows run short.
-        little_room(patch, 5, ROWS=12, TOKENS=150, ADMITTED=12)
+        little_room(patch, 5, STEP_ROWS=12, CACHE_ROWS=150, SOURCE_TOKENS=12)
         found = interleaved(data, MODELS[name], slots, 30, st.lists(each, min_size=1, max_size=4), job_of)
     for which, results in found:
         assert results == [alone(name, *each)[0] for each in which]
@@ -201,7 +201,7 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
 def test_what_the_decoder_starts_from_is_no_part_of_the_target():
     options = OPTIONS[2]
     started = decode(MODEL, [Job(source, [START, 7, 8]) for source in SOURCES], replace(options, max_decoding_length=9))
-    begun = [Job(source, [START], [7, 8], context=2) for source in SOURCES]
+    begun = [Job(source, [START], [7, 8], unscored_tokens=2) for source in SOURCES]
     prefixed = decode(MODEL, begun, replace(options, max_decoding_length=11, min_decoding_length=3))
     found = [[(h.tokens.tolist(), h.score, h.length) for h in hypotheses] for hypotheses in started]
     assert found == [[(h.tokens.tolist()[2:], h.score, h.length) for h in hypotheses] for hypotheses in prefixed]
@@ -210,7 +210,7 @@ def test_what_the_decoder_starts_from_is_no_part_of_the_target():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     model, options = MODELS[name], exactly(20, 3, num_hypotheses=3)
-    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8, 9, 10 + n], options, shared=6) for n in range(4)]
+    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8, 9, 10 + n], options, shared_tokens=6) for n in range(4)]
     single = [plain(decode(model, [job], options)) for job in jobs]
     caches.clear()
     scheduler = by_hand(model, 1)
@@ -229,9 +229,9 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
 
 def test_what_is_shared_may_be_the_whole_of_another_and_have_attention():
     """In both orders, at once, while the other is there and when both are gone."""
-    whole = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=4)
+    whole = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared_tokens=4)
     pairs = [(whole, replace(whole, options=replace(OPTIONS[2], return_attention=True)))]
-    pairs.append((replace(whole, shared=3), Job(SOURCES[0], [START], [5, 6], OPTIONS[2])))
+    pairs.append((replace(whole, shared_tokens=3), Job(SOURCES[0], [START], [5, 6], OPTIONS[2])))
     for pair in (*pairs, *(pair[::-1] for pair in pairs)):
         single = [plain(decode(MODEL, [job], job.options)) for job in pair]
         assert together(MODEL, *([job] for job in pair)) == single
@@ -310,7 +310,7 @@ def test_attention_of_few_among_rows_of_many(monkeypatch):
 
 
 def test_a_search_goes_on_while_another_has_much_scored(monkeypatch):
-    monkeypatch.setattr(worker, "TURN", -1.0)
+    monkeypatch.setattr(worker, "ADMISSION_SECONDS", -1.0)
     monkeypatch.setattr(worker, "PASS_ROWS", 40)
     scheduler = by_hand(MODEL, 1)
     search_request = ask(scheduler, jobs_of([1], exactly(4)), "search")
@@ -409,13 +409,13 @@ def test_one_option(common, name, value):
 
 def test_a_shortlist_or_lists_of_their_own():
     words = alike(shortlist=False)
-    few = [replace(job, allowed=lambda: np.array([END, 9, 11, 13], np.int32)) for job in words]
+    few = [replace(job, find_allowed_ids=lambda: np.array([END, 9, 11, 13], np.int32)) for job in words]
     for other in (alike(shortlist=True), few):
         check_together(MODELS["shortlist"], words, other)
 
 
 WIDTHS = (*MODEL.sizes.row_widths, *MODEL.sizes.memory_widths)
-ENOUGH = 4 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # bytes that TOKENS rows are a quarter of
+ENOUGH = 4 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # bytes: four times CACHE_ROWS rows
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_the_free_memory_of_a_card(free, most, monkeypatch):
     counts, step, jobs = [], DecodingWorker._step, [Job(source, [START]) for source in random_sources(12, seed=8)]
     options = DecodingOptions(beam_size=1, max_decoding_length=10)
     expected = [plain(decode(MODEL, [job], options))[0] for job in jobs]
-    little_room(monkeypatch, 3, TOKENS=1000, ON_A_CARD=2)
+    little_room(monkeypatch, 3, CACHE_ROWS=1000, CARD_FACTOR=2)
     monkeypatch.setattr(operations, "free_memory", lambda: free)
     monkeypatch.setattr(DecodingWorker, "_step", lambda self: (counts.append(len(self.sentences())), step(self))[1])
     assert plain(decode(MODEL, jobs, options)) == expected

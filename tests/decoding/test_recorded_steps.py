@@ -41,8 +41,8 @@ def counted_runs():
     """How many steps each run made."""
     made, run = [], RecordedSteps.run
 
-    def count(self, beams, linear, most=None):
-        ran = run(self, beams, linear, most)
+    def count(self, beams, linear, steps=None):
+        ran = run(self, beams, linear, steps)
         if ran is not None:
             made.append(int((ran[0].steps_B - beams.steps_B).max()) + 1)
         return ran
@@ -116,8 +116,8 @@ def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     some = st.lists(st.integers(0, 39), min_size=1, max_size=20)
     which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "AT_ONCE", at_once)
-        patch.setattr(step, "PROGRAMS", programs)
+        patch.setattr(step, "RUN_SECONDS", at_once)
+        patch.setattr(step, "MOST_PROGRAMS", programs)
         found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
     for drawn, results in found:
         assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
@@ -164,7 +164,7 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     made = []
     init = RecordedSteps.__init__
     monkeypatch.setattr(RecordedSteps, "__init__", lambda self, *rest: (made.append(self), init(self, *rest))[0])
-    monkeypatch.setattr(step, "PROGRAMS", 3)
+    monkeypatch.setattr(step, "MOST_PROGRAMS", 3)
     jobs = [Job(SOURCES[b % 40], [START]) for b in range(60)]
     decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
     (steps,) = made

@@ -103,7 +103,7 @@ def test_pieces_of_a_stream_sum_up_to_the_text(generator, ids, data):
     answer = AnswerText(tokenizer, prompt, strings)
     used = list(ids)
     for n in range(1, len(ids) + 1):
-        if answer.stop and answer.stop.is_end(ids[max(0, n - answer.stop.tokens) : n]):
+        if answer.stop and answer.stop.is_end(ids[max(0, n - answer.stop.window) : n]):
             used = ids[:n]
             break
     stream = TextStream(answer)
@@ -388,7 +388,7 @@ def test_a_stop_string_is_found_behind_a_run_of_bytes(tokenizer):
             answer = AnswerText(tokenizer, np.array([0], np.int32), ["好吗"])
             ids = [THE] * (before % 4) + bytes_of(run * before + "好吗")
             for n in range(1, len(ids) + 1):
-                assert answer.stop.is_end(ids[max(0, n - answer.stop.tokens) : n]) == (n == len(ids))
+                assert answer.stop.is_end(ids[max(0, n - answer.stop.window) : n]) == (n == len(ids))
 
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}{{ shown }}a:"
@@ -442,9 +442,9 @@ def test_beginnings_are_read_once(monkeypatch):
     real = prompts_module.read_chunk
 
     def spied(model, cache, prompts, most):
-        before = sum(prompt.unread for prompt in prompts)
+        before = sum(prompt.unread_inputs for prompt in prompts)
         hidden_BD = real(model, cache, prompts, most)
-        read.append(before - sum(prompt.unread for prompt in prompts))
+        read.append(before - sum(prompt.unread_inputs for prompt in prompts))
         return hidden_BD
 
     monkeypatch.setattr(prompts_module, "read_chunk", spied)
@@ -516,7 +516,7 @@ def test_a_long_prompt_never_stops_others(monkeypatch):
 
 
 def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
-    monkeypatch.setattr(worker, "TOKENS", 300)
+    monkeypatch.setattr(worker, "CACHE_ROWS", 300)
     generator = make(end_ids=())
     long = generator.submit([5] * 1000, max_new_tokens=1_000_000, caller="one")
     short = generator.submit("the", max_new_tokens=3, details=True, caller="other").result(timeout=120)

@@ -178,7 +178,7 @@ def test_no_interrupt_is_one_too_many(monkeypatch):
     assert other.result(0) == [5] and scheduler.is_at_rest
 
 
-@pytest.mark.parametrize(("holder", "step"), [(SchedulerState, "enter"), (Request, "go_on")])
+@pytest.mark.parametrize(("holder", "step"), [(SchedulerState, "enter"), (Request, "continue_plan")])
 def test_an_interrupt_of_another_leaves_what_a_thread_is_about_to_do(monkeypatch, holder, step):
     """Between the end of a plan's stage and the beginning of the next: nothing waits twice, no plan goes on twice."""
     scheduler = counting(SchedulerByHand)

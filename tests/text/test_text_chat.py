@@ -148,7 +148,7 @@ HOSTILE = {
 def test_hostile_templates_are_refused_in_one_line(message, monkeypatch):
     from fastattn.text import sandbox
 
-    monkeypatch.setattr(sandbox, "ALLOWED", 1 << 20)  # the rules are the same, the tests faster
+    monkeypatch.setattr(sandbox, "BUDGET", 1 << 20)  # the rules are the same, the tests faster
     for source in HOSTILE[message]:
         with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
             ChatTemplate(source).render(HELLO)

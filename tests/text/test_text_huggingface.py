@@ -181,7 +181,7 @@ def test_the_pool_needs_leave(monkeypatch):
     for leave in ("False", "true"):
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", leave)
         assert huggingface._may_use_pool(4) == (leave == "true")
-    monkeypatch.setattr(huggingface, "_IMPORTED_BY", os.getpid() + 1)  # as a forked child sees it
+    monkeypatch.setattr(huggingface, "_IMPORTING_PROCESS", os.getpid() + 1)  # as a forked child sees it
     assert not huggingface._may_use_pool(4)
 
 

@@ -96,7 +96,7 @@ def test_parts_are_those_of_the_text_that_was_chosen_and_options_come_to_every_m
     found = Recorded.for_languages("auto", "fr", quality="tiny", precision="int8")
     text = "Das Wetter ist heute sehr schön."
     assert found.translate(text) == f"{text}-+"  # the pair of the greatest sum
-    for both in (chained, found._open["de"]):
+    for both in (chained, found._translators["de"]):
         assert [each.path for each in (both.first, both.second)] == ["one", "two"]
         assert both.first.made_with == both.second.made_with == {"precision": "int8"}
     assert seen == [("de", "fr", "tiny")] * 2

@@ -13,11 +13,11 @@ from fastattn.processes.messages import message_parts, read_message
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
 from fastattn.translation import child, worker_processes
 from fastattn.translation.calls import Direction, LanguageOptions, SearchOptions, TextOptions, Translation
-from fastattn.translation.chain import OF_SOURCE, OF_TARGET, TranslatorChain
+from fastattn.translation.chain import FIRST_OPTIONS, SECOND_OPTIONS, TranslatorChain
 from fastattn.translation.detecting import DetectingTranslator
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
-from fastattn.translation.memory import UNKEPT, CachedTranslator, MemoryTranslator
+from fastattn.translation.memory import UNCACHED, CachedTranslator, MemoryTranslator
 from tests.translation.arrivals import SEARCH, STEP, awaited, check_callers, check_options, jobs_of
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.translation.test_translator import _translator
@@ -45,7 +45,7 @@ def only(values, options):
 
 def test_every_option_has_a_value():
     assert SEARCH.keys() == SearchOptions.__annotations__.keys()
-    assert TextOptions.__annotations__.keys() == SEARCH.keys() | OF_SOURCE | {"target_lang", "target_prefix"}
+    assert TextOptions.__annotations__.keys() == SEARCH.keys() | FIRST_OPTIONS | {"target_lang", "target_prefix"}
     assert LanguageOptions.__annotations__.keys() == SEARCH.keys() | {"source_lang", "target_lang"}
 
 
@@ -109,7 +109,7 @@ def test_languages_and_prefixes_of_texts():
             jobs = jobs_of(call, translator, source_lang=source, target_lang=target, target_prefix="a b")
             assert [job.source[0] for job in jobs] == [ids[source]] * len(jobs), name
             assert all(job.prefix == [ids[target], words.index("a"), words.index("b")] for job in jobs), name
-            assert {job.forced for job in jobs} == {1}
+            assert {job.imposed_tokens for job in jobs} == {1}
     each = {"source_lang": ["en", "zh"], "target_lang": ["fr", None], "target_prefix": [None, "b"]}
     translator._resolver.direction = Direction(None, "fr", "en")
     for call in (translator.translate, lambda *texts, **options: translator.submit(*texts, **options).result()):
@@ -265,18 +265,18 @@ def test_options_through_chains():
     for option, (value, _) in OF_TEXTS.items():
         first, second = Recorder(), Recorder()
         TranslatorChain(first, second).translate(["a"], details=True, **{option: value})
-        for made, has in ((first, option not in OF_TARGET), (second, option not in OF_SOURCE)):
+        for made, has in ((first, option not in SECOND_OPTIONS), (second, option not in FIRST_OPTIONS)):
             assert (option in made.asked[0]) == has, option
             if has and option != "num_hypotheses":
                 assert made.asked[0][option] == value
-    assert OF_SOURCE == {"source_lang", "split"} and not OF_SOURCE & OF_TARGET
+    assert FIRST_OPTIONS == {"source_lang", "split"} and not FIRST_OPTIONS & SECOND_OPTIONS
 
 
 def test_a_guard_decodes_again_by_the_same_options():
     loop, again = Translation("la " * 9, ["la " * 9], [-1.0], []), {"details": True, "no_repeat_ngram_size": 3}
     for option, (value, _) in OF_TEXTS.items():
         made = Recorder()
-        GuardedTranslator(made)._again("x", loop, {option: value})
+        GuardedTranslator(made)._decode_again("x", loop, {option: value})
         assert option == "no_repeat_ngram_size" or made.asked[0] == {option: value} | again
 
 
@@ -288,5 +288,5 @@ def test_what_changes_a_translation_is_part_of_a_caches_key(tmp_path):
         for options in ({}, {option: value}, {option: value}, {}, {option: None}):
             assert cached.translate("a", details=option != "return_alternatives", **options)
         times = made.texts.count("a")
-        assert times == 4 if option in UNKEPT else times == 3, option
-    assert {"sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature"} < {*UNKEPT}
+        assert times == 4 if option in UNCACHED else times == 3, option
+    assert {"sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature"} < {*UNCACHED}

@@ -14,7 +14,7 @@ import pytest
 from fastattn import TokenTranslation, Translation, Translator, translate_document
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.glossary import GlossaryTranslator
-from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
+from fastattn.translation.guarded import GuardedTranslator, fault_of, most_repeats
 from fastattn.translation.memory import CachedTranslator, MemoryTranslator
 from fastattn.translation.streamed import StreamedTranslator
 from fastattn.translation.term_files import read_glossary, read_memory
@@ -203,7 +203,7 @@ def test_near_texts_are_the_three_most_alike_and_the_likest_first():
     assert [one.translation for one in found] == ["a", "c", "e"]
     assert found[0].similarity > found[1].similarity > found[2].similarity >= 0.75
     assert memory.near("nothing of it") == ()
-    assert MemoryTranslator(InOrder(), {"abcd": "x"}).near("abcz")[0].similarity == 0.75  # NEAR itself is near
+    assert MemoryTranslator(InOrder(), {"abcd": "x"}).near("abcz")[0].similarity == 0.75  # the least similarity
     assert MemoryTranslator(InOrder(), {"abcd": "x"}).near("abyz") == ()
 
 
@@ -321,7 +321,7 @@ def test_terms_come_out(translator, pulled):
         assert "viatura" in glossed.translate("O carro \u00e9 novo.").lower()
     texts = ["BCD " * 9 + "x", "Good morning."]
     plain, found = translator.translate(texts), translator.guarded().translate(texts, details=True)
-    assert what_is_wrong(texts[0], plain[0]) and what_is_wrong(texts[0], found[0].text) != "loop"
+    assert fault_of(texts[0], plain[0]) and fault_of(texts[0], found[0].text) != "loop"
     assert found[1].text == plain[1] and not hasattr(found[1], "remarks")
 
 
@@ -345,16 +345,16 @@ def test_how_often():
         6: ("a b c d " * 6, "hahahahahaha"),
         7: ("\u5f88\u597d" * 7,),
     }.items():
-        assert [loops(text) for text in texts] == [often] * len(texts)
+        assert [most_repeats(text) for text in texts] == [often] * len(texts)
 
 
 def test_what_is_wrong():
-    assert what_is_wrong("hello", "no no no no no") == "loop"
-    assert what_is_wrong("no no no no no", "n\u00e3o n\u00e3o n\u00e3o n\u00e3o n\u00e3o") == ""
-    assert what_is_wrong("hello", "a1 a2 " * 4 + " ".join(map(str, range(50)))) == "length"
-    assert what_is_wrong("hello", "ol\u00e1") == ""
+    assert fault_of("hello", "no no no no no") == "loop"
+    assert fault_of("no no no no no", "n\u00e3o n\u00e3o n\u00e3o n\u00e3o n\u00e3o") == ""
+    assert fault_of("hello", "a1 a2 " * 4 + " ".join(map(str, range(50)))) == "length"
+    assert fault_of("hello", "ol\u00e1") == ""
     apart = "".join(map(chr, range(0x4E00, 0x4E00 + 101)))
-    assert (what_is_wrong("hello", apart[:100]), what_is_wrong("hello", apart)) == ("", "length")
+    assert (fault_of("hello", apart[:100]), fault_of("hello", apart)) == ("", "length")
 
 
 class Repeating(Backwards, StreamedTranslator):

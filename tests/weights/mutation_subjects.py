@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.search import allowed_ids
+from fastattn.decoding.search import shortlisted_ids
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
@@ -120,7 +120,7 @@ def _shortlist(path: Path) -> Shortlist:
 
 def _choose(shortlist: Shortlist) -> None:
     for source in (np.arange(len(TOKENS)), np.array([3, 3]), np.array([len(TOKENS) - 1])):
-        allowed = allowed_ids(shortlist, source, [0])
+        allowed = shortlisted_ids(shortlist, source, [0])
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 

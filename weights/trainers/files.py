@@ -5,7 +5,7 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import GREATEST, ModelSpec
-from fastattn.text.subword_units import CONTINUED
+from fastattn.text.subword_units import CONTINUATION
 from fastattn.weights.containers.json_file import is_text, shorten
 from fastattn.weights.containers.pytorch import Namespace, TrainerFile
 from fastattn.weights.folder import Folder
@@ -75,10 +75,10 @@ def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...
     codes = next((paths[name] for name in CODES if name in paths), None)
     if codes is not None:
         return {"codes": bytes(folder.read(codes))}
-    if sum(token.endswith(CONTINUED) for token in vocabulary) > SEVERAL:
+    if sum(token.endswith(CONTINUATION) for token in vocabulary) > SEVERAL:
         raise CheckpointError(
             f"{folder.where(CODES[0])}: no such file (nor {', '.join(CODES[1:])}): the vocabulary has units of words"
-            f" such as {shorten(next(token for token in vocabulary if token.endswith(CONTINUED)))}, which codes make"
+            f" such as {shorten(next(token for token in vocabulary if token.endswith(CONTINUATION)))}, which codes make"
         )
     for pair in SENTENCEPIECE:
         if all(name in paths for name in pair):
