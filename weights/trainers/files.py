@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import GREATEST, ModelSpec
+from fastattn.spec.architecture import MAX_INT32, ModelSpec
 from fastattn.text.subword_units import CONTINUED
 from fastattn.weights.containers.json_file import is_text, shorten
 from fastattn.weights.containers.pytorch import Namespace, TrainerFile
@@ -44,7 +44,7 @@ def known_options(training: dict[str, Any], allowed: Mapping[str, tuple[Any, ...
 def count(training: dict[str, Any], name: str, where: str) -> int:
     """An option that counts layers, heads or units."""
     value = training.get(name)
-    if type(value) is not int or not 1 <= value <= GREATEST:
+    if type(value) is not int or not 1 <= value <= MAX_INT32:
         raise CheckpointError(f"{where}: option {name} should be a number from 1 on")
     return value
 
