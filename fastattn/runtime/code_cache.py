@@ -29,7 +29,7 @@ from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import (
     PART,
     WINDOWS,
-    NotTrusted,
+    UntrustedFile,
     make_folder,
     open_trusted,
     sweep,
@@ -77,7 +77,7 @@ class CodeFolder:
         try:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
-        except NotTrusted:
+        except UntrustedFile:
             warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
             return None
         except OSError:

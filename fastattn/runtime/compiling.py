@@ -43,8 +43,8 @@ _held_locks: list[Any] = []
 _RETRY_AFTER = 0.02  # seconds
 _GRACE = 5.0  # seconds for which the threads of an ending process begin no work
 _STACK_BYTES = 16 << 20
-_ended_at = 0.0  # when ``end`` was called, by the monotonic clock
-_threads_at_end: set[int | None] = set()  # threads at that time, but for the thread that called ``end``
+_ended_at = 0.0  # when ``end_compiling`` was called, by the monotonic clock
+_threads_at_end: set[int | None] = set()  # threads at that time, but for the thread that called ``end_compiling``
 
 
 def lock_of_variant(module: str, name: str, key: str) -> Any:
@@ -66,12 +66,12 @@ def _must_wait() -> bool:
     """Whether this thread must begin nothing because another thread ends the process.
 
     The thread could not finish its work: LLVM's own state goes with the process. But handlers of ``atexit`` that were
-    registered before ``end`` run after it, and may wait for this thread: after _GRACE it may begin work again.
+    registered before ``end_compiling`` run later, and may wait for this thread: after _GRACE it may begin work again.
     """
     return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
 
-def end() -> None:
+def end_compiling() -> None:
     """Wait for the kernel that a daemon thread compiles or loads, and let no thread begin another one.
 
     The process does not wait for threads that run compiled code.

@@ -25,7 +25,7 @@ from fastattn.runtime.compiling import (
     RETRY,
     cache_faults,
     compiling,
-    end,
+    end_compiling,
     linking,
     lock_of_variant,
     notify_of_compiling,
@@ -331,6 +331,6 @@ _serve = CompiledFunction("fastattn.runtime.pool_code", "serve", 2)
 _launch = CompiledFunction("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
 run_program = CompiledFunction("fastattn.runtime.pool_code", "run_program", 6)
-atexit.register(end)
+atexit.register(end_compiling)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

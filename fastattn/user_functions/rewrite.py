@@ -242,7 +242,7 @@ class _Rewriter:
         if isinstance(node, ast.Subscript):
             return self.subscript(node)
         if isinstance(node, (ast.Name, ast.Attribute)):
-            return self.name(node)
+            return self.variable(node)
         return self.refuse(node, construct_name(type(node).__name__))
 
     def call(self, name: str, *operands: ast.expr) -> ast.Call:
@@ -372,7 +372,7 @@ class _Rewriter:
             self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
         return {name: self.value(arguments[name]) for name in names if name in arguments}
 
-    def name(self, node: ast.Name | ast.Attribute) -> ast.expr:
+    def variable(self, node: ast.Name | ast.Attribute) -> ast.expr:
         if isinstance(node, ast.Name) and node.id in self.local_names:
             return ast.Name(f"v_{node.id}", ast.Load())
         value, path = self.find(node)
@@ -495,18 +495,18 @@ class HasBranches(Exception):
 
 def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
     """Rewrite a body as assignments, each to a new name, and one ``return``; HasBranches where that is impossible."""
-    straight = _Straightener()
-    result = straight.run(body, {name: name for name in parameters})
+    straightener = _Straightener()
+    result = straightener.convert(body, {name: name for name in parameters})
     if result is None:
         raise HasBranches(f"line {body[-1].lineno}: a path without a return")
-    return [*straight.assignments, ast.copy_location(ast.Return(result), result)]
+    return [*straightener.assignments, ast.copy_location(ast.Return(result), result)]
 
 
 class _Straightener:
     def __init__(self) -> None:
         self.assignments: list[ast.stmt] = []
 
-    def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+    def convert(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
         """The value that the body returns; None without a return. ``names``: variable -> name of its present value."""
         for n, statement in enumerate(body):
             if isinstance(statement, ast.Return):
@@ -517,26 +517,26 @@ class _Straightener:
                 assert isinstance(target, ast.Name)
                 names[target.id] = self.assign(target.id, self.with_present_names(statement.value, names))
             elif isinstance(statement, ast.If):
-                result = self.branch(statement, body[n + 1 :], names)
+                result = self.convert_if(statement, body[n + 1 :], names)
                 if result is not None:
                     return result
             elif not isinstance(statement, ast.Pass):
                 raise HasBranches(f"line {statement.lineno}: a loop")
         return None
 
-    def branch(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+    def convert_if(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
         if len(self.assignments) > MAX_VALUES:
             raise HasBranches(f"line {statement.lineno}: too many branches with a return")
         test = self.assign("test", self.with_present_names(statement.test, names))
         then_names, else_names = dict(names), dict(names)
         if not (_has_return(statement.body) or _has_return(statement.orelse)):
-            self.run(statement.body, then_names)
-            self.run(statement.orelse, else_names)
+            self.convert(statement.body, then_names)
+            self.convert(statement.orelse, else_names)
             self.merge(statement, test, names, then_names, else_names)
             return None
         # Each side continues with its own copy of the statements behind the ``if``.
-        first = self.run([*statement.body, *following], then_names)
-        second = self.run([*statement.orelse, *following], else_names)
+        first = self.convert([*statement.body, *following], then_names)
+        second = self.convert([*statement.orelse, *following], else_names)
         if first is None or second is None:
             raise HasBranches(f"line {statement.lineno}: a path without a return")
         return self.choice(statement, test, first, second)
@@ -562,19 +562,19 @@ class _Straightener:
         return target
 
     def with_present_names(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
-        return _VariableNames(names).visit(copy.deepcopy(value))
+        return _VariableRenamer(names).visit(copy.deepcopy(value))
 
 
 def _has_return(body: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.Return) for statement in body for node in ast.walk(statement))
 
 
-class _VariableNames(ast.NodeTransformer):
+class _VariableRenamer(ast.NodeTransformer):
     def __init__(self, names: dict[str, str]):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id.startswith("_"):  # no variable of the function
+        if node.id.startswith("_"):  # a name of fastattn, not of the user's function
             return node
         if node.id not in self.names:
             raise HasBranches(f"line {node.lineno}: {node.id} may have no value")
