@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.system.atomic_files import NotTrusted, abandon, begin, make_folder, open_trusted, write_whole
+from fastattn.system.atomic_files import UntrustedFile, abandon_file, begin_file, make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
 from fastattn.system.memory import mapping_of
@@ -63,7 +63,7 @@ class CachedArrays:
         """
         if self._begun is None:
             make_folder(path.parent)
-            self._begun = begin(f"{path.with_suffix('')}.", 0o644)
+            self._begun = begin_file(f"{path.with_suffix('')}.", 0o644)
         stream, part = self._begun
         for array in parts:
             stream.write(array.reshape(-1).view(np.uint8).data)
@@ -87,7 +87,7 @@ class CachedArrays:
     def abandon(self) -> None:
         """Delete the file of ``keep``; its arrays stay mapped."""
         if self._begun is not None:
-            abandon(*self._begun)
+            abandon_file(*self._begun)
             self._begun = None
 
     def pickled(self, contents: object) -> bytes:
@@ -197,7 +197,7 @@ def read(path: Path) -> CachedObjects:
         end = len(data) - _DIGEST_BYTES
         if end < _HEADER.size or data[end:] != file_digest([opened], [end], _sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
-    except NotTrusted:
+    except UntrustedFile:
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
     _, name, size = _HEADER.unpack(data[: _HEADER.size])
     start = len(_padded(bytes(_HEADER.size + name)))
