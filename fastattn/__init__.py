@@ -1,6 +1,6 @@
-"""Attention models on the CPU: translation and sentence vectors, in Python compiled by Numba.
+"""Attention models in Python that Numba compiles: translation, generation, vectors of texts, attention on arrays.
 
-The public names are imported when first used, so that ``import fastattn`` itself costs nothing.
+A public name is imported at its first use, so that ``import fastattn`` itself costs nothing.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn._version import VERSION
 
 # isort: off
-if TYPE_CHECKING:  # by these very names: a checker takes others for private
+if TYPE_CHECKING:  # ``X as X`` tells type checkers that the name is public
     from fastattn import mechanisms as mechanisms
     from fastattn.array_attention.attention import attention as attention, attention_ragged as attention_ragged
     from fastattn.array_attention.block_mask import BlockMask as BlockMask
@@ -46,8 +46,8 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
 # isort: on
 
 __version__ = VERSION
-# Module -> its public names, which are imported when first used.
-_NAMES = {
+# Module -> its public names
+_PUBLIC_NAMES = {
     "array_attention.attention": "attention attention_ragged",
     "array_attention.block_mask": "BlockMask",
     "array_attention.cache": "KVCache",
@@ -75,20 +75,20 @@ _NAMES = {
     "vectors.search": "SearchResult semantic_search",
     "vectors.sparse": "SparseVectors",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:
-    __all__ = sorted([*_HOMES, "__version__", "mechanisms"])
+    __all__ = sorted([*_MODULES, "__version__", "mechanisms"])
 
     def __dir__() -> list[str]:
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_imported_at = time_ns()  # before any other file of the package is read
+_imported_at = time_ns()  # taken before Python reads any other file of the package
 
 
-def _find_rooms_of_a_clone(folder: str) -> None:
-    """Find weights/ and cli/ in a clone, where they lie next to this folder: setup.py maps them into the package.
+def _add_root_of_clone(folder: str) -> None:
+    """In a clone, let Python find the subpackages weights/ and cli/ next to this folder; setup.py installs them in it.
 
     A process that starts in the clone's root imports the clone's folder, not the installed package.
     """
@@ -97,13 +97,13 @@ def _find_rooms_of_a_clone(folder: str) -> None:
         __path__.append(clone)
 
 
-_find_rooms_of_a_clone(os.path.dirname(os.path.abspath(__file__)))
+_add_root_of_clone(os.path.dirname(os.path.abspath(__file__)))
 
 
 def __getattr__(name: str) -> Any:
     if name == "mechanisms":
         return import_module("fastattn.mechanisms")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"fastattn.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"fastattn.{_MODULES[name]}"), name)
     return value

@@ -1,4 +1,4 @@
-"""The errors that fastattn raises on purpose, and its warnings; each message is one line that a user can act on."""
+"""The errors that fastattn raises on purpose, checks of arguments, and warnings; each message is one line for users."""
 
 import functools
 import operator
@@ -47,7 +47,7 @@ class InputError(FastattnError, ValueError):
 
 
 class LineError(FastattnError):
-    """Some lines or files could not be translated or encoded; the rest were."""
+    """Some lines or files could not be translated or encoded; all others were."""
 
     exit_code = 5
 
@@ -59,11 +59,11 @@ class SearchTimeout(FastattnError):
 
 
 class StorageError(FastattnError):
-    """The place of a job's output could not be read or written; output finished before is whole."""
+    """A job could not read or write its output folder or store; files that it had finished are whole."""
 
 
 class QueueFullError(FastattnError):
-    """More work was submitted than may wait."""
+    """A request was refused because the queue holds as many requests as may wait."""
 
     exit_code = 5
 
@@ -87,10 +87,10 @@ def check_count(name: str, value: Any) -> int:
     return count
 
 
-def check_known(what: str, value: Any, known: Sequence[str]) -> None:
-    """Raise InputError unless ``value`` is a str in ``known``; NumPy's types equal their names, but are no str."""
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"unknown {what} {described(value)}; known: {', '.join(known)}")
+def check_known(label: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise InputError unless ``value`` is a str in ``choices``; NumPy's dtypes equal their names, but are no str."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"unknown {label} {described(value)}; known: {', '.join(choices)}")
 
 
 def check_hashable(name: str, value: Any) -> None:
@@ -102,30 +102,30 @@ def check_hashable(name: str, value: Any) -> None:
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """``value`` as a bool; InputError unless it is True or False, NumPy's own included."""
+    """``value`` as a bool; InputError unless it is Python's or NumPy's True or False."""
     if isinstance(value, bool):
         return value
-    import numpy as np  # so that an import of errors costs little
+    import numpy as np  # here, so that importing this module stays cheap
 
     if not isinstance(value, np.bool_):
         raise InputError(f"{name} must be True or False, got {described(value)}")
     return bool(value)
 
 
-def check_several(name: str, values: Any, wanted: str = "a str or several") -> Iterable[Any]:
+def check_several(name: str, values: Any, expected: str = "a str or several") -> Iterable[Any]:
     """``values``; InputError unless it is an iterable of ordered items.
 
     A str, bytes (whose items are numbers), a dict or a table (whose items are names) and a set are refused.
     """
     axes = getattr(values, "ndim", 1)
-    hint = next((hint for kinds, hint in _NOT_SEVERAL if isinstance(values, kinds)), "")
+    hint = next((hint for classes, hint in _REFUSED_ITERABLES if isinstance(values, classes)), "")
     hint = hint or ("; give one column of it" if axes > 1 else "")
     if hint or not axes or isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be {wanted}, got {type(values).__name__}{hint}")
+        raise InputError(f"{name} must be {expected}, got {type(values).__name__}{hint}")
     return values
 
 
-_NOT_SEVERAL: tuple[tuple[Any, str], ...] = (
+_REFUSED_ITERABLES: tuple[tuple[Any, str], ...] = (
     (Mapping, "; give its values()"),
     ((set, frozenset), ", which has no order; give a list"),
     ((bytes, bytearray, memoryview), "; decode() makes a str"),
@@ -138,7 +138,7 @@ def check_texts(name: str, texts: Any) -> list[str]:
 
 
 def check_text(name: str, text: Any, number: int | None = None) -> str:
-    """``text``; InputError, with its number if there is one, unless it is a str."""
+    """``text``; InputError, with the text's ``number`` in a list if any, unless it is a str."""
     if not isinstance(text, str):
         expectation = f"a str, got {type(text).__name__}"
         if number is not None:
@@ -148,13 +148,13 @@ def check_text(name: str, text: Any, number: int | None = None) -> str:
 
 
 def conversion(name: str, value: Any, dtype: str = "np.float32") -> str:
-    """The code that makes a NumPy array of that type of ``value``, for messages."""
+    """Python code for a message: how to convert ``value``, a variable ``name``, to a NumPy array of ``dtype``."""
     if hasattr(value, "detach"):  # a PyTorch tensor; NumPy has no bfloat16
-        wide = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
-        return f"{name}{wide}.numpy(force=True)"
-    for way in ("copy_to_host", "get"):  # Numba's and CuPy's arrays on a card
-        if hasattr(value, "__cuda_array_interface__") and hasattr(value, way):
-            return f"{name}.{way}()"
+        widening = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
+        return f"{name}{widening}.numpy(force=True)"
+    for method in ("copy_to_host", "get"):  # Numba's and CuPy's arrays on a card
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, method):
+            return f"{name}.{method}()"
     return f"{name}.astype({dtype})" if hasattr(value, "__array_interface__") else f"np.asarray({name}, {dtype})"
 
 
@@ -177,12 +177,12 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-warn_once = functools.cache(warn)  # each message once a process
+warn_once = functools.cache(warn)  # a message that was issued before is not issued again
 
 
 def without_errors(results: list[Any]) -> list[Any]:
-    """The results; raises the first InputError among them, else the first FastattnError."""
-    failed = [result for result in results if isinstance(result, FastattnError)]
-    for error in sorted(failed, key=lambda error: not isinstance(error, InputError)):
+    """``results``, unless some are errors: raises their first InputError, else their first FastattnError."""
+    errors = [result for result in results if isinstance(result, FastattnError)]
+    for error in sorted(errors, key=lambda error: not isinstance(error, InputError)):
         raise error
     return results

@@ -86,8 +86,8 @@ class ResidualState:
             tensors[f"{name}.{target}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
-        positions = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
-        for i, (place, (stage, block)) in enumerate(zip(spec.places, positions)):
+        numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
+        for i, (place, (stage, block)) in enumerate(zip(spec.block_sizes, numbers)):
             stored, layer = f"layer{stage}.{block}", f"layers.{i}"
             for k in range(1, 3 + (spec.expansion > 1)):
                 add(f"{layer}.{k}", f"{stored}.conv{k}.weight", f"{stored}.bn{k}")

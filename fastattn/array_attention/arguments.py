@@ -1,6 +1,6 @@
 """The arguments of attention: checks, and where queries, keys and values lie in memory, in two layouts or ragged.
 
-Each error is one line with what was expected and what came.
+Each error message is one line that says what was expected and what came.
 """
 
 import math
@@ -16,12 +16,12 @@ from fastattn.ops.device_array import DeviceArray
 from fastattn.ops.protocol import Ops
 from fastattn.spec.rounding import as_floats
 
-LARGEST = np.iinfo(np.int64).max
-FAR = 1 << 60  # beyond any array; sums of two are int64 still
+MAX_INT64 = np.iinfo(np.int64).max
+FAR = 1 << 60  # beyond any position; the sum of two such numbers is still an int64
 Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
 
 
-def number(name: str, value: Any) -> float:
+def finite_number(name: str, value: Any) -> float:
     """A finite number."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -39,13 +39,13 @@ def number(name: str, value: Any) -> float:
 def scale_of(options: Mapping[str, Any], width: int) -> float:
     """The option ``scale``; by default 1 / sqrt(width)."""
     scale = options.get("scale")
-    return width**-0.5 if scale is None else number("scale", scale)
+    return width**-0.5 if scale is None else finite_number("scale", scale)
 
 
 def softcap_of(options: Mapping[str, Any]) -> float:
     """The option ``softcap``, from 0 on; 0 for None."""
     option = options.get("softcap")
-    softcap = 0.0 if option is None else number("softcap", option)
+    softcap = 0.0 if option is None else finite_number("softcap", option)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     return softcap
@@ -55,10 +55,10 @@ def check_dtype(name: str, array: Any, dtype: type) -> None:
     """InputError unless ``array`` is a NumPy array of this type."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-        way = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
+        correction = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
         if dtype is np.bool_ and isinstance(array, np.ndarray):
-            way = f"{name} != 0, or bias={name} where it is added to the scores"
-        raise InputError(f"{name}: expected a NumPy array of {np.dtype(dtype)}, got {got}; write {way}")
+            correction = f"{name} != 0, or bias={name} where it is added to the scores"
+        raise InputError(f"{name}: expected a NumPy array of {np.dtype(dtype)}, got {got}; write {correction}")
 
 
 def is_integer(value: Any) -> bool:
@@ -66,28 +66,28 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def integers(name: str, values: Any, count: int) -> np.ndarray:
+def integers_of_sentences(name: str, values: Any, count: int) -> np.ndarray:
     """``values``, a number for all sentences or one for each, as int64 [count], clipped to the range of int64."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "Of" and not isinstance(values, np.ndarray):
-            array = _integers_of_any_size(values, array)
+            array = _clipped_integers(values, array)
     except ValueError:  # lists of different lengths
         raise InputError(f"{name}: expected an integer or {count} of them, got nested lists") from None
-    none = array.shape == (0,)  # an empty list is of float64
-    if not (none or np.issubdtype(array.dtype, np.integer)) or array.shape not in ((), (count,)):
+    is_empty = array.shape == (0,)  # NumPy makes float64 of an empty list
+    if not (is_empty or np.issubdtype(array.dtype, np.integer)) or array.shape not in ((), (count,)):
         raise InputError(f"{name}: expected an integer or {count} of them, got {array.dtype} of shape {array.shape}")
     if array.dtype == np.uint64:
-        array = np.minimum(array, np.uint64(LARGEST))
+        array = np.minimum(array, np.uint64(MAX_INT64))
     return np.broadcast_to(array.astype(np.int64), (count,))
 
 
-def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
+def _clipped_integers(values: Any, array: np.ndarray) -> np.ndarray:
     """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if not all are integers."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array
-    bounded = [min(max(int(value), -LARGEST), LARGEST) for value in objects.flat]
+    bounded = [min(max(int(value), -MAX_INT64), MAX_INT64) for value in objects.flat]
     return np.array(bounded, np.int64).reshape(objects.shape)
 
 
@@ -103,23 +103,23 @@ def window_sides(window: Any) -> tuple[int | None, int | None]:
 
 
 def sides_of(causal: bool, window: tuple[int | None, int | None]) -> tuple[int, int]:
-    """(before, after) as ``seen_around`` takes them."""
+    """(before, after) for ``seen_around`` of the operations, where -1 is an open side."""
     left, right = window
     return -1 if left is None else left, 0 if causal else -1 if right is None else right
 
 
-def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> np.ndarray:
+def broadcastable(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
     """The array with four axes, each of length one or as in ``shape``."""
-    check_dtype(name, array, kind)
-    full = (1,) * (4 - array.ndim) + array.shape
-    if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
+    check_dtype(name, array, dtype)
+    padded_shape = (1,) * (4 - array.ndim) + array.shape
+    if len(padded_shape) != 4 or any(length not in (1, size) for length, size in zip(padded_shape, shape)):
         raise InputError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")
-    return array.reshape(full) if array.ndim < 4 else array
+    return array.reshape(padded_shape) if array.ndim < 4 else array
 
 
 MAX_HEAD_WIDTH = 4096
-MAX_SENTENCES = 1 << 26  # arrays without queries may have any number of sentences, without any memory
-# Layout -> the axes of sentences, positions, heads and head width in it, and their names.
+MAX_SENTENCES = 1 << 26  # an array without queries takes no memory, however many sentences it has
+# Layout -> its axes of sentences, positions, heads and head width; its axes as error messages write them.
 _LAYOUTS = {
     "BTHK": ((0, 1, 2, 3), "(batch, positions, heads, head width)"),
     "BHTK": ((0, 2, 1, 3), "(batch, heads, positions, head width)"),
@@ -129,25 +129,25 @@ _LAYOUTS = {
 class Problem(NamedTuple):
     """The arrays of a call.
 
-    returned  the result in the caller's layout and type
-    result    a view of it with the axes of ``arrays.out_BTHV``; the latter is a float32 array of its own where no
-              operation writes the caller's type
+    output       the result in the caller's layout and type
+    output_BTHV  a view of ``output``. ``arrays.out_BTHV`` is this view, or a separate float32 array where no operation
+                 writes the caller's type
     """
 
     arrays: StridedArrays
-    returned: np.ndarray
-    result: np.ndarray
+    output: np.ndarray
+    output_BTHV: np.ndarray
 
     def finish(self) -> np.ndarray:
-        """The result in the caller's layout and type, once ``arrays.out_BTHV`` is written."""
-        if self.arrays.out_BTHV is not self.result:
+        """``output`` with the contents of ``arrays.out_BTHV``, which an operation has written."""
+        if self.arrays.out_BTHV is not self.output_BTHV:
             with np.errstate(over="ignore"):
-                self.result[...] = self.arrays.out_BTHV
-        return self.returned
+                self.output_BTHV[...] = self.arrays.out_BTHV
+        return self.output
 
 
-def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
-    """The problem of arrays [B, T, H, K], or with heads before positions; InputError where they do not fit."""
+def dense_problem(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
+    """The problem of arrays in a ``layout``, [B, T, H, K] or [B, H, T, K]; InputError where they do not fit."""
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
     axes, names = _LAYOUTS[layout]
@@ -162,27 +162,28 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
     return _problem(ops, inputs, arrays, (np.arange(B + 1) * T, np.arange(B + 1) * S), out, axes)
 
 
-def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
-    """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
+def ragged_problem(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
+    """The problem of arrays [N, H, K] with one sentence after another; InputError where they do not fit."""
     inputs = _inputs(ops, (query, key, value), "three axes (positions of all sentences, heads, head width)", 3)
     query, key, value = inputs.values()
     if key.shape[2] != query.shape[2]:
         raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
-    checked = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
-    if len(checked[0]) != len(checked[1]):
-        raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
-    return _problem(ops, inputs, [array[None] for array in inputs.values()], checked, out, None)
+    starts = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
+    expected, got = map(len, starts)
+    if expected != got:
+        raise InputError(f"key_starts: expected {expected} numbers, as query_starts has, got {got}")
+    return _problem(ops, inputs, [array[None] for array in inputs.values()], starts, out, None)
 
 
 def _inputs(ops: Ops, arrays: tuple[Any, ...], axes: str, count: int) -> dict[str, np.ndarray]:
-    """Query, key and value by name, as the operations have them; InputError for a wrong type, place or axes."""
+    """Query, key and value by name, as arrays of the operations; InputError for a wrong type, device or axes."""
     query, key, value = map(ops.as_array, arrays)
     inputs = {"query": query, "key": key, "value": value}
     for name, array in inputs.items():
         check_floats(name, array)
         if array.dtype != query.dtype:
             raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
-        _check_place(name, array, query)
+        _check_device(name, array, query)
         if array.ndim != count:
             raise InputError(f"{name}: expected {axes}, got shape {array.shape}")
     return inputs
@@ -197,7 +198,7 @@ def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
         raise InputError(
             f"{name}: expected integers, one more than sentences, got {array.dtype} of shape {array.shape}"
         )
-    array = np.ascontiguousarray(np.minimum(array, np.iinfo(np.int64).max).astype(np.int64))
+    array = np.ascontiguousarray(np.minimum(array, MAX_INT64).astype(np.int64))
     if array[0] != 0 or array[-1] != rows or (np.diff(array) < 0).any():
         raise InputError(f"{name}: expected ascending numbers from 0 to {rows}, the number of rows")
     return array
@@ -211,14 +212,14 @@ def _problem(
     out: Any,
     axes: tuple[int, ...] | None,
 ) -> Problem:
-    """The problem of ``arrays``, the inputs with axes [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
+    """The problem of ``arrays``, the inputs as [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
     (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
     if arrays[2].shape[:3] != arrays[1].shape[:3]:
         expected, got = inputs["key"].shape, inputs["value"].shape
         raise InputError(f"value: expected the key's shape {expected}, got {got}; the width may differ")
     shape = (*arrays[0].shape[:3], V)
-    returned = _result(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[a] for a in axes], inputs)
-    result = returned[None] if axes is None else returned.transpose(axes)
+    output = _output(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[n] for n in axes], inputs)
+    output_BTHV = output[None] if axes is None else output.transpose(axes)
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:
@@ -227,36 +228,36 @@ def _problem(
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     reads_float16 = ops.reads_float16()
-    query, key, value = (_usable(name, array, reads_float16) for name, array in zip(inputs, arrays))
-    if result.dtype not in (np.float32, np.float16):
-        result = result.view(np.uint16)
-    out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
+    query, key, value = (_readable(name, array, reads_float16) for name, array in zip(inputs, arrays))
+    if output_BTHV.dtype not in (np.float32, np.float16):
+        output_BTHV = output_BTHV.view(np.uint16)
+    out = output_BTHV if output_BTHV.dtype == query.dtype else new_array("a result", output_BTHV.shape, np.float32)
     T, S = query.shape[1], key.shape[1]
     if axes is None:
-        T, S = (int(np.diff(ends).max(initial=0)) for ends in starts)
+        T, S = (int(np.diff(starts_B1).max(initial=0)) for starts_B1 in starts)
     shape = len(starts[0]) - 1, H, T, S
-    return Problem(StridedArrays(query, key, value, out, shape, starts, axes is None), returned, result)
+    return Problem(StridedArrays(query, key, value, out, shape, starts, axes is None), output, output_BTHV)
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
-    """An array of a shape that may be far larger than broadcast inputs; OutOfMemoryError where memory is short."""
+    """A new array, which may be far larger than the caller's arrays; OutOfMemoryError where memory is short."""
     try:
         return make(shape, dtype)
-    except (MemoryError, ValueError):  # ValueError: more than there are addresses
+    except (MemoryError, ValueError):  # ValueError: more bytes than addresses
         raise OutOfMemoryError(f"not enough memory for {name} of shape {tuple(shape)}") from None
 
 
 def new_result(
     ops: Ops, query: np.ndarray, name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty
 ) -> np.ndarray:
-    """A ``new_array``, or where the query lies on the card, an array of any values there."""
+    """A ``new_array``; where the query lies on the card, an array there whose values are arbitrary."""
     if isinstance(query, DeviceArray):
         return ops.as_array(ops.empty(tuple(shape), dtype))
     return new_array(name, shape, dtype, make)
 
 
 def check_floats(name: str, array: Any) -> None:
-    """InputError unless ``array`` is of a type that attention takes."""
+    """InputError unless ``array`` is a NumPy array of a dtype that attention takes."""
     is_array = isinstance(array, np.ndarray)
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
@@ -273,21 +274,21 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return as_floats(array.view(np.uint16))
 
 
-def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
+def _check_device(name: str, array: np.ndarray, query: np.ndarray) -> None:
     of_host, of_card = "a NumPy array", "an array on the card"
     if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
         expected, got = (of_card, of_host) if isinstance(query, DeviceArray) else (of_host, of_card)
         raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
 
 
-def _result(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
+def _output(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
     query, dtype = inputs["query"], inputs["query"].dtype
     if out is None:
         return new_result(ops, query, "a result", shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
         got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
         raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
-    _check_place("out", out, query)
+    _check_device("out", out, query)
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
     check_apart(out, **inputs)
@@ -297,33 +298,33 @@ def _result(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray])
 
 
 def _check_overlap(out: np.ndarray) -> None:
-    """InputError where two numbers may share an address: an axis must step over all bytes of the axes inside it."""
-    within = out.itemsize  # bytes
+    """InputError where two numbers may share an address: an axis must step over all bytes of its inner axes."""
+    inner_bytes = out.itemsize
     for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
-        if step < within:
+        if step < inner_bytes:
             raise InputError(f"out: expected a place for each number, got strides {out.strides} of shape {out.shape}")
-        within += (size - 1) * step
+        inner_bytes += (size - 1) * step
 
 
 def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
-    """InputError where the result shares memory with an array that is read."""
+    """InputError where ``out`` may share memory with one of ``arrays``, which attention reads."""
     for name, array in arrays.items():
         if array is not None and np.may_share_memory(out, array):
             raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
-def _usable(name: str, array: np.ndarray, reads_float16: bool) -> np.ndarray:
-    """The array with adjacent numbers along its last axis, in a type that operations read; copied only if needed."""
+def _readable(name: str, array: np.ndarray, reads_float16: bool) -> np.ndarray:
+    """The array with adjacent numbers along its last axis, in a dtype that operations read; a copy only if needed."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
-    elsewhere = isinstance(array, DeviceArray)
-    dtype = np.float32 if array.dtype == np.float16 and not (reads_float16 or elsewhere) else array.dtype
+    on_card = isinstance(array, DeviceArray)
+    dtype = np.float32 if array.dtype == np.float16 and not (reads_float16 or on_card) else array.dtype
     adjacent = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
     if adjacent and array.flags.aligned and dtype == array.dtype:
         return array
-    if elsewhere:
-        way = "on the card, aligned and adjacent along the last axis"
-        raise InputError(f"{name}: expected numbers {way}, got strides {array.strides} of {array.dtype}")
+    if on_card:
+        layout = "on the card, aligned and adjacent along the last axis"
+        raise InputError(f"{name}: expected numbers {layout}, got strides {array.strides} of {array.dtype}")
     copy = new_array("a copy", array.shape, dtype)
     copy[...] = array
     return copy

@@ -1,4 +1,4 @@
-"""fastattn.attention: checks of its arguments, then the operation."""
+"""fastattn.attention, of padded or ragged batches, and additive attention: checks of arguments, then an operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_result, ragged
+from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense_problem, new_result, ragged_problem
 from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
@@ -101,38 +101,38 @@ def attention(
     return_logsumexp: bool = False,
     **options: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: (B, T, H, V), or a tuple with what else is asked for.
+    """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: (B, T, H, V), or a tuple that begins with it.
 
     query is (B, T, H, K), key (B, S, G, K), value (B, S, G, V): sentences, positions, heads, head width. Where G is
-    less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023). All are float32,
-    float16, or bfloat16 (as uint16, its bits, or of the ml_dtypes package), and so is the result; computed in float32.
+    less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023). All have
+    one type, which is also the result's: float32, float16 or bfloat16 (its bits as uint16, or ml_dtypes' type).
     layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; arrays are not copied if the
              numbers of a head are adjacent
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   True: query t sees keys s <= t + offset
-    offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Nothing but
-             causal and window asks for it
+    offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Only causal
+             and window use it
     window   (left, right): query t sees keys t + offset - left <= s <= t + offset + right; None: no bound
     bias     float32 that broadcasts to (B, H, T, S), added after scale and cap; -inf hides a key
     mask     bool that broadcasts to (B, H, T, S): True is seen
     scale    multiplies the scores; None: 1 / sqrt(K)
     softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0 or None: no cap
-    sinks    an integer: queries that see any key also see so many first keys, outside the window too (Xiao 2023);
+    sinks    an integer: a query that sees any key also sees that many first keys, outside its window too (Xiao 2023);
              float32 [H]: a logit of each head takes part in its softmaxes, without a value (gpt-oss)
     score_mod, mask_mod  functions compiled into the kernel, see docs/attention.md: score_mod(score, b, h, t, s) is the
              score, after the cap, and mask_mod(b, h, t, s) whether it is seen
     block_mask  which blocks of keys are skipped, see BlockMask
-    return_weights    the softmax weights as well, float32 (B, H, T, S)
-    return_logsumexp  then the log of each softmax's sum, float32 (B, H, T); -inf where no key is seen
+    return_weights    add the softmax weights to the tuple, float32 (B, H, T, S)
+    return_logsumexp  add the log of each softmax's sum, as the last, float32 (B, H, T); -inf where no key is seen
     out      an array for the result
-    threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   where it computes: "cpu", "cuda" or "auto"; on "cuda" query, key, value and out may lie on the card,
-             with __cuda_array_interface__, and results are arrays of numba.cuda then
-    InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
+    threads  the most threads; None: those of ``use_threads``, else all that the process may use
+    device   "cpu", "cuda" or "auto", where attention is computed; on "cuda" query, key, value and out may lie on the
+             card, with __cuda_array_interface__, and results are arrays of numba.cuda then
+    InputError for arguments that do not fit. Scores are float32 and not stored (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
     ops = backend(options.get("device", "cpu"))
-    problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
+    problem = dense_problem(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
     return _attend(ops, problem, options, (return_weights, return_logsumexp))
 
 
@@ -179,11 +179,11 @@ def attention_ragged(
     """``attention`` of sentences of any lengths, one after another without padding: (N, H, V).
 
     query is (N, H, K), key (M, G, K), value (M, G, V). Sentence b has queries query_starts[b] .. query_starts[b + 1],
-    likewise keys; starts are integers [B + 1], from 0 to all rows. Options as in ``attention``, without layout: B, T
-    and S are sentences and the most queries and keys of one, positions count from its start, logsumexp is (N, H).
+    likewise keys; starts are integers [B + 1] from 0 to N or M. Options are those of ``attention`` but layout; T and S
+    are the most queries and keys of a sentence, positions count from a sentence's start, and logsumexp is (N, H).
     """
     ops = backend(options.get("device", "cpu"))
-    problem = ragged(ops, query, key, value, (query_starts, key_starts), options.get("out"))
+    problem = ragged_problem(ops, query, key, value, (query_starts, key_starts), options.get("out"))
     return _attend(ops, problem, options, (return_weights, return_logsumexp))
 
 
@@ -201,10 +201,10 @@ def additive_attention(
     """``attention`` whose scores are v . tanh(q + k) (Bahdanau 2015), of queries and keys that are projected already.
 
     vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
-    No array of queries by keys by D is made. All other options are those of ``attention``, without scale.
+    No array (T, S, D) is made. All options but scale are those of ``attention``.
     """
     ops = backend(options.get("device", "cpu"))
-    problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
+    problem = dense_problem(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
     shape, dtype = problem.arrays.query_BTHK.shape[2:], problem.arrays.query_BTHK.dtype
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
         got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
@@ -218,10 +218,10 @@ def _attend(
     ops: Ops,
     problem: Problem,
     options: dict[str, Any],
-    returned: tuple[bool, bool],
+    wanted_outputs: tuple[bool, bool],
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """The result, or a tuple with the weights and the logsumexp as ``returned`` asks."""
+    """The result, or a tuple of it and those of the weights and the logsumexp that are wanted."""
     arrays = problem.arrays
     B, H, T, S = arrays.shape
     G, K, V = *arrays.key_BSGK.shape[2:], arrays.value_BSGV.shape[3]
@@ -236,9 +236,9 @@ def _attend(
             vector_HK,
         )
         if options.get("out") is not None:
-            read = {"bias": terms.bias_BHTS, "mask": visible.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
-            check_apart(problem.returned, **read, block_mask=visible.states_BHTS)
-        outputs = _outputs(ops, arrays, returned)
+            inputs = {"bias": terms.bias_BHTS, "mask": visible.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
+            check_apart(problem.output, **inputs, block_mask=visible.states_BHTS)
+        outputs = _outputs(ops, arrays, wanted_outputs)
         if B and T and S:
             _compute(ops, arrays, heads, visible, terms, outputs)
         else:
@@ -254,57 +254,57 @@ def _attend(
 def _compute(
     ops: Ops, arrays: StridedArrays, heads: Heads, visible: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
-    """Compute by the operation, then in float64 the rows that float32 cannot hold."""
+    """Call the operation, then compute again in float64 the rows whose scores float32 cannot hold."""
     scale, softcap = heads.scale or 0.0, heads.softcap
-    plain = terms.function is None and visible.function is None and terms.vector_HK is None
-    all_rows = plain and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
-    if plain and not all_rows and not is_ordinary(scale, softcap):
+    has_formula = terms.function is None and visible.function is None and terms.vector_HK is None
+    all_rows = has_formula and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
+    if has_formula and not all_rows and not is_ordinary(scale, softcap):
         with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
             all_rows = is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
     inputs = heads, visible, terms
     if all_rows:
         inputs = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
-    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and plain:
+    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and has_formula:
         with ops.on_host(arrays, outputs) as (host_arrays, host_outputs):
             recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[KeyMask, np.ndarray | None]:
-    """(what the queries see, the logits of heads, if ``sinks`` are logits, or None)."""
+    """(the keys that queries see, the heads' logits if ``sinks`` are logits, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
-    seen_N2 = _ranges(ops, arrays, options, sinks)
-    mask, mask_mod, blocks = options.get("mask"), options.get("mask_mod"), options.get("block_mask")
+    seen_N2 = _seen_ranges(ops, arrays, options, sinks)
+    mask, mask_mod, block_mask = options.get("mask"), options.get("mask_mod"), options.get("block_mask")
     states, block = None, (1, 1)
-    if blocks is not None:
-        if not isinstance(blocks, BlockMask):
-            raise InputError(f"block_mask: expected a BlockMask, got {type(blocks).__name__}")
-        blocks.check_fits(*shape)
-        if blocks.mask is not None:
+    if block_mask is not None:
+        if not isinstance(block_mask, BlockMask):
+            raise InputError(f"block_mask: expected a BlockMask, got {type(block_mask).__name__}")
+        block_mask.check_fits(*shape)
+        if block_mask.mask is not None:
             if mask is not None:
                 raise InputError("mask: expected none beside a block_mask made of one")
-            mask = blocks.mask
-        if mask_mod is not None and mask_mod is not blocks.mask_mod:
+            mask = block_mask.mask
+        if mask_mod is not None and mask_mod is not block_mask.mask_mod:
             raise InputError("mask_mod: expected none beside a block_mask, but the one that it was made of")
-        states, block, mask_mod = blocks.states_BHTS, blocks.block, blocks.mask_mod
+        states, block, mask_mod = block_mask.states_BHTS, block_mask.block, block_mask.mask_mod
     if mask is not None:
         mask = arguments.broadcastable("mask", mask, np.bool_, shape)
     function = None if mask_mod is None else ops.compile_function(mask_mod, "mask_mod")
     return KeyMask(seen_N2, sinks, mask, states, block, function), sinks_H
 
 
-def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
-    """seen_N2 of all queries, or None where all keys are seen."""
+def _seen_ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
+    """[N, 2] int64: the first key that each query sees and the key behind its last; None where all keys are seen."""
     lengths, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
     if lengths is offset is options.get("window") is None and causal is False:
         return None
     queries_B, lengths_B = (starts[1:] - starts[:-1] for starts in arrays.starts)
     B = len(queries_B)
     if lengths is not None:
-        keys_B, lengths_B = lengths_B, arguments.integers("lengths", lengths, B)
+        keys_B, lengths_B = lengths_B, arguments.integers_of_sentences("lengths", lengths, B)
         if ((lengths_B < 0) | (lengths_B > keys_B)).any():
-            most = int(keys_B.max(initial=0))
-            raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
+            longest, got = int(keys_B.max(initial=0)), described(lengths_B.tolist())
+            raise InputError(f"lengths: expected 0 to {longest}, the number of keys, got {got}")
     causal, window = check_bool("causal", causal), arguments.window_sides(options.get("window"))
     if isinstance(offset, str):
         if offset != "end":
@@ -313,21 +313,21 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
     # an offset beyond all queries and keys hides or shows all keys: clipping changes nothing
     offset_B = np.zeros(B, np.int64)
     if offset is not None:
-        offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
+        offset_B = np.clip(arguments.integers_of_sentences("offset", offset, B), -arguments.FAR, arguments.FAR)
     if not causal and window == (None, None) and lengths is None:
         return None
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
     seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)
     if sinks and not causal and window[1] is not None:
-        # the kernel shows sinks before a window; sinks behind it are shown here, unless causality hides them
+        # the kernel shows sinks before a window; a window is extended to sinks behind it, unless causality hides them
         ends_N = np.repeat(np.minimum(lengths_B, sinks), queries_B)
-        sees_N = seen_N2[:, 0] < seen_N2[:, 1]
-        np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_N)
+        sees_any_N = seen_N2[:, 0] < seen_N2[:, 1]
+        np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_any_N)
     return seen_N2
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
-    """(the number of first keys that queries see beside their window, the heads' logits or None)."""
+    """(how many first keys queries see in addition to their window, the heads' logits or None)."""
     if sinks is None:
         return 0, None
     if isinstance(sinks, np.ndarray) and sinks.dtype == np.float32:
@@ -340,8 +340,8 @@ def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
     return min(int(sinks), S), None
 
 
-def _outputs(ops: Ops, arrays: StridedArrays, returned: tuple[bool, bool]) -> SoftmaxOutputs:
-    weights, logs = check_bool("return_weights", returned[0]), check_bool("return_logsumexp", returned[1])
+def _outputs(ops: Ops, arrays: StridedArrays, wanted: tuple[bool, bool]) -> SoftmaxOutputs:
+    weights, logs = check_bool("return_weights", wanted[0]), check_bool("return_logsumexp", wanted[1])
     B, H, T, S = arrays.shape
     rows = (int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T)
     new = partial(new_result, ops, arrays.query_BTHK)

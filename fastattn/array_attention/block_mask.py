@@ -19,12 +19,12 @@ class BlockMask:
     """Which blocks of queries and keys are seen; attention skips hidden blocks (FlexAttention, Dong 2024).
 
     states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0: no key of the block is seen; 2: all are;
-                 1: ``mask_mod`` or ``mask`` says which are; if both are None, all are
-    queries, keys  the numbers of queries and keys
-    block        (queries, keys) of a block
+                 1: ``mask_mod`` or ``mask`` says which keys are; without either, all are
+    queries, keys  how many queries and keys there are
+    block        how many queries and keys a block has
     """
 
-    mask: np.ndarray | None  # True: seen; for blocks of state 1 where mask_mod is None
+    mask: np.ndarray | None  # of ``from_mask``, if it has blocks of state 1; True: seen
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class BlockMask:
         block: tuple[int, int] = (128, 128),
         mask_mod: Callable | None = None,
     ):
-        self.queries, self.keys, self.block = _size("queries", queries), _size("keys", keys), _block(block)
-        expected = self._blocks()
+        self.queries, self.keys, self.block = _size("queries", queries), _size("keys", keys), _sides(block)
+        expected = self._block_counts()
         try:
             states = np.asarray(states)
         except ValueError:  # lists of different lengths
@@ -51,11 +51,11 @@ class BlockMask:
 
     @classmethod
     def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
-        """From a boolean array that broadcasts to (B, H, T, S), True is seen. Blocks seen in part keep the array."""
+        """From a boolean array that broadcasts to (B, H, T, S); True is seen. Blocks of state 1 keep the array."""
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
-        blocks = cls(mask_states(mask, _block(block)), T, S, _block(block))
+        blocks = cls(mask_states(mask, _sides(block)), T, S, _sides(block))
         blocks.mask = mask if (blocks.states_BHTS == SOME).any() else None
         return blocks
 
@@ -76,24 +76,24 @@ class BlockMask:
     ) -> "BlockMask":
         """From ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H is 1 if the function ignores b or h.
 
-        Making the mask calls the function for every query and key, unless it only compares positions; attention later
-        calls it only in blocks that are seen in part.
+        This calls ``mask_mod`` for every query and key, unless ``mask_mod`` only compares positions; attention calls it
+        only in blocks of state 1.
         """
         B, H = _size("B", B), _size("H", H)
-        queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
+        queries, keys, sides = _size("queries", queries), _size("keys", keys), _sides(block)
         if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
             raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
         ops = backend(device)
         states = ops.block_states(ops.compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
         return cls(states, queries, keys, sides, mask_mod)
 
-    def _blocks(self) -> tuple[int, int]:
+    def _block_counts(self) -> tuple[int, int]:
         """The numbers of blocks of queries and of keys."""
         return -(-self.queries // self.block[0]), -(-self.keys // self.block[1])
 
     def check_fits(self, B: int, H: int, queries: int, keys: int) -> None:
         """InputError unless the mask fits arrays of this shape."""
-        if self.states_BHTS.shape[2:] != self._blocks():
+        if self.states_BHTS.shape[2:] != self._block_counts():
             raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
         b, h = self.states_BHTS.shape[:2]
         if (self.queries, self.keys) != (queries, keys) or b not in (1, B) or h not in (1, H):
@@ -103,7 +103,7 @@ class BlockMask:
             )
 
 
-def _block(block: Any) -> tuple[int, int]:
+def _sides(block: Any) -> tuple[int, int]:
     sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_SIDE for side in sides):
         raise InputError(f"block: expected (queries, keys) from 1 to {MAX_SIDE}, got {described(block)}")

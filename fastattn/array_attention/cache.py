@@ -24,14 +24,14 @@ from fastattn.system.option_names import STEPS, explains_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-FIRST_POSITIONS = 32  # columns of a history; they double
-MAX_POSITIONS = 1 << 30  # of all sequences: rows have int32 numbers
+FIRST_POSITIONS = 32  # columns of a new table of row numbers; a growing table doubles them
+MAX_POSITIONS = 1 << 30  # of all sequences together: numbers of rows are int32
 MAX_HEADS = 1 << 16
-TABLES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}
+STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}
 
 
 class StepOptions(TypedDict, total=False):
-    """The options of ``KVCache.attend``; see there."""
+    """The options of ``KVCache.attend``."""
 
     lengths: Integers | None
     window: tuple[int | None, int | None] | None
@@ -46,11 +46,11 @@ class KVCache:
 
     batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
     dtype     "float32", "float16" or "bfloat16", the type that is stored; half the bytes take half the time of a step
-    capacity  positions of each sequence for which there is room at first; it grows as needed
+    capacity  positions of each sequence for which the new cache has memory; the cache grows as needed
     device    "cpu", "cuda" or "auto", where keys and values lie and attention is computed
     A position is a row of one table, and a sequence is a list of row numbers: sequences share the rows of common
-    positions (as vLLM shares pages, Kwon 2023). Rows that no sequence has any more are used again; all memory is freed
-    with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
+    positions (as vLLM shares pages, Kwon 2023). Rows that no sequence has any more are used again. A cache and its
+    forks share their memory, which is freed with the last of them, and a lock: several threads may call them at once.
     ``len`` is the number of sequences. InputError for arguments that do not fit; the cache then stays as it is.
     """
 
@@ -65,14 +65,14 @@ class KVCache:
         device: str = "cpu",
     ):
         self._ops = ops = backend(device)
-        G = _number("key_heads", key_heads, 1, MAX_HEADS)
-        K = _number("head_width", head_width, 1, MAX_HEAD_WIDTH)
-        V = K if value_width is None else _number("value_width", value_width, 1, MAX_HEAD_WIDTH)
-        B = _number("batch", batch, 0, MAX_POSITIONS)
-        capacity = _number("capacity", capacity, 0, MAX_POSITIONS // max(B, 1))
+        G = _checked_count("key_heads", key_heads, 1, MAX_HEADS)
+        K = _checked_count("head_width", head_width, 1, MAX_HEAD_WIDTH)
+        V = K if value_width is None else _checked_count("value_width", value_width, 1, MAX_HEAD_WIDTH)
+        B = _checked_count("batch", batch, 0, MAX_POSITIONS)
+        capacity = _checked_count("capacity", capacity, 0, MAX_POSITIONS // max(B, 1))
         self._shape, self._dtype = (G, K, V), _dtype_name(dtype)
         try:
-            self._rows_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # any numbers past the lengths
+            self._rows_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # arbitrary past the lengths
             self._lengths_B = np.zeros(B, np.int64)
             self._store = _Store(ops, G * (K + V), self._dtype, B * capacity)
         except MemoryError:
@@ -96,12 +96,12 @@ class KVCache:
     def append(self, key: np.ndarray, value: np.ndarray, lengths: Integers | None = None) -> None:
         """Add T positions to each sequence: key (B, T, G, K), value (B, T, G, V), float32, float16 or bfloat16.
 
-        lengths  integers [B]: only the first lengths[b] positions of sequence b are added; the rest is padding
+        lengths  integers [B]: only the first lengths[b] positions of sequence b are added; all others are padding
         """
         check_floats("key", key)
         check_floats("value", value)
         with self._store.lock:
-            rows_BTE = self._joined(key, value)
+            rows_BTE = self._key_value_rows(key, value)
             B, T, E = rows_BTE.shape
             counts_B = self._counts(lengths, T)
             b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
@@ -116,7 +116,7 @@ class KVCache:
             self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
             self._lengths_B = longer_B
 
-    def _joined(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+    def _key_value_rows(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Rows of keys, then values, float32; InputError for shapes that do not fit."""
         (G, K, V), B = self._shape, len(self)
         T = key.shape[1] if key.ndim == 4 else 0
@@ -146,14 +146,14 @@ class KVCache:
     def attend(
         self, query: np.ndarray, *, return_weights: bool = False, **options: Any
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of its type.
+        """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of the query's type.
 
-        Query t of a sequence of length L stands at position L - T + t and sees the positions up to its own; one before
-        the first position sees none, and yields zeros. So a step is append, then attend, with T = 1.
-        lengths  integers [B]: only the first lengths[b] queries of sequence b count, which are its last positions; the
-                 rest is padding and yields zeros
+        Query t of a sequence of length L stands at position L - T + t and sees the positions up to its own; a
+        query before the first position sees none, and yields zeros. So a step is append, then attend, with T = 1.
+        lengths  integers [B]: the first lengths[b] queries of sequence b are its last positions; all other queries are
+                 padding and yield zeros
         bias     float32 that broadcasts to (B, H, T, S), where S is the longest sequence's length
-        return_weights  (result, weights): the softmax weights too, float32 (B, H, T, S)
+        return_weights  return (result, softmax weights); the weights are float32 (B, H, T, S)
         Further options as in ``attention``. A result's bits do not depend on how the positions were appended, on the
         other sequences or on the number of threads. For a first chunk of many positions ``attention`` is faster.
         """
@@ -163,7 +163,7 @@ class KVCache:
         wants_weights = check_bool("return_weights", return_weights)
         with self._store.lock, on_threads(self._ops, options.get("threads")):
             heads = self._heads(query, scale, softcap)
-            seen_N2 = self._seen(self._counts(options.get("lengths"), query.shape[1]), query.shape[1], left)
+            seen_N2 = self._ranges(self._counts(options.get("lengths"), query.shape[1]), query.shape[1], left)
             out, weights = self._attend(as_float32(query), heads, seen_N2, options.get("bias"), wants_weights)
         if query.dtype == np.float16:
             with np.errstate(over="ignore"):
@@ -190,7 +190,7 @@ class KVCache:
         if not B * T * S:
             return np.zeros((B, T, H, V), np.float32), np.empty((B, H, T, S), np.float32) if wants_weights else None
         weights, weights_NHS = None, self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
-        # scores that float32 cannot hold are computed in float64 below
+        # where float32 cannot hold the scores, ``_recompute_in_float64`` replaces this result
         float32_heads = heads
         if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
             float32_heads = heads._replace(scale=1.0, softcap=0.0)
@@ -201,7 +201,7 @@ class KVCache:
             rows_N=np.repeat(np.arange(B), T),
             firsts_N=seen_N2[:, 0].copy(),
         )
-        bias_NHS = None if bias is None else _by_query(bias, B, T)
+        bias_NHS = None if bias is None else _bias_of_queries(bias, B, T)
         out_NF = self._ops.attention_step(
             rows_NE, table_ME, table_ME, index, float32_heads, bias_NHS=bias_NHS, weights_NHS=weights_NHS
         )
@@ -220,13 +220,13 @@ class KVCache:
         bias: np.ndarray | None,
         weights: np.ndarray | None,
     ) -> None:
-        """Compute again, in place, the steps whose scores float32 cannot hold."""
+        """Compute again, in ``out`` and ``weights``, the sequences with scores that float32 cannot hold."""
         (B, T), (G, K, V) = query.shape[:2], self._shape
         scale, softcap = heads.scale or 0.0, heads.softcap
         # an overflow leaves NaN, or zeros where all scores became -inf
-        wrong_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
-        wrong_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
-        for b in map(int, np.nonzero(wrong_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
+        overflowed_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
+        overflowed_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
+        for b in map(int, np.nonzero(overflowed_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
             rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
             key = rows_SE[:, : G * K].reshape(-1, G, K)
             value = rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
@@ -240,17 +240,17 @@ class KVCache:
             recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
-        """Replace the sequences by those of these numbers, which may repeat, as beams do. Only row lists are copied."""
+        """Sequence i becomes the former sequence order[i]; numbers may repeat, as beams do. No keys are copied."""
         with self._store.lock:
-            order_B = self._order(order)
+            order_B = self._checked_order(order)
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
-        """A new cache with the sequences of these numbers, or all: it shares their positions, and grows on its own."""
+        """A new cache with the sequences of these numbers, or all. It shares their positions, and grows by itself."""
         with self._store.lock:
             if order is None:
                 order = np.arange(len(self))
-            order_B = self._order([order] if isinstance(order, (int, np.integer)) else order)
+            order_B = self._checked_order([order] if isinstance(order, (int, np.integer)) else order)
             forked = object.__new__(KVCache)
             forked._shape, forked._dtype, forked._store, forked._ops = self._shape, self._dtype, self._store, self._ops
             forked._rows_BS, forked._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
@@ -264,9 +264,9 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Keep only the first positions of each sequence: integers [B], or an integer, which may exceed a length."""
+        """Keep the first positions of each sequence: integers [B], or an integer, which may exceed a length."""
         with self._store.lock:
-            lengths_B = arguments.integers("lengths", lengths, len(self))
+            lengths_B = arguments.integers_of_sentences("lengths", lengths, len(self))
             if np.ndim(lengths) == 0:
                 lengths_B = np.minimum(lengths_B, self._lengths_B)
             if ((lengths_B < 0) | (lengths_B > self._lengths_B)).any():
@@ -276,26 +276,25 @@ class KVCache:
             self._lengths_B = lengths_B.copy()
 
     def rows(self) -> np.ndarray:
-        """The numbers of all rows of the sequences, with repetitions."""
+        """The numbers of all rows that the sequences have, with repetitions."""
         return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
 
     def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
-        """How many of T positions each sequence has."""
-        counts_B = arguments.integers("lengths", T if lengths is None else lengths, len(self))
+        """``lengths`` as int64 [B], by default T for all; InputError unless all are 0 to T."""
+        counts_B = arguments.integers_of_sentences("lengths", T if lengths is None else lengths, len(self))
         if ((counts_B < 0) | (counts_B > T)).any():
             raise InputError(f"lengths: expected 0 to {T}, the number of positions, got {counts_B.tolist()}")
         return counts_B
 
-    def _seen(self, counts_B: np.ndarray, T: int, left: int | None) -> np.ndarray:
-        """seen_N2 int64: the first position that each query sees, and its stop."""
+    def _ranges(self, counts_B: np.ndarray, T: int, left: int | None) -> np.ndarray:
+        """[N, 2] int64: the first position that each query sees, and the position behind its last."""
         t_T = np.arange(T)
         stops_BT = np.maximum((self._lengths_B - counts_B)[:, None] + t_T + 1, 0)
         stops_BT[t_T >= counts_B[:, None]] = 0
         firsts_BT = np.zeros_like(stops_BT) if left is None else np.maximum(stops_BT - 1 - left, 0)
         return np.stack([firsts_BT.reshape(-1), stops_BT.reshape(-1)], axis=1)
 
-    def _order(self, order: Any) -> np.ndarray:
-        B = len(self)
+    def _checked_order(self, order: Any) -> np.ndarray:
         try:
             order_B = np.asarray(order)
         except ValueError:  # lists of different lengths
@@ -304,19 +303,19 @@ class KVCache:
             return order_B.astype(np.int64)
         if order_B.ndim != 1 or not np.issubdtype(order_B.dtype, np.integer):
             raise InputError(f"order: expected integers in one axis, got {order_B.dtype} of shape {order_B.shape}")
-        if not 0 <= int(order_B.min()) <= int(order_B.max()) < B:
-            raise InputError(f"order: expected numbers of the {B} sequences, from 0 on, got {described(order)}")
+        if not 0 <= int(order_B.min()) <= int(order_B.max()) < len(self):
+            raise InputError(f"order: expected numbers of the {len(self)} sequences, from 0 on, got {described(order)}")
         return order_B.astype(np.int64)
 
 
 class _Store:
-    """The table that a cache and its forks share. A row is free when none of their sequences has it."""
+    """The table of rows that a cache and its forks share. A row is free when no sequence of ``caches`` has it."""
 
     def __init__(self, ops: Ops, row_width: int, dtype: str, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
         self.lock = RLock()
-        stored = TABLES[dtype] if dtype != "float16" or ops.reads_float16() else np.float32
-        self._pool = RowPool(ops, [row_width], np.dtype(stored), rows)
+        stored_dtype = STORED_DTYPES[dtype] if dtype != "float16" or ops.reads_float16() else np.float32
+        self._pool = RowPool(ops, [row_width], np.dtype(stored_dtype), rows)
 
     @property
     def table(self) -> np.ndarray:
@@ -339,7 +338,7 @@ class _Store:
             raise OutOfMemoryError(f"not enough memory for {needed} positions") from None
 
 
-def _by_query(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
+def _bias_of_queries(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
     """The bias with the axes of sentences and queries joined: [B T or 1, H or 1, S]."""
     batch, h, rows, s = bias_BHTS.shape
     if batch == rows == 1:
@@ -347,7 +346,7 @@ def _by_query(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
     return np.broadcast_to(bias_BHTS, (B, h, T, s)).transpose(0, 2, 1, 3).reshape(B * T, h, s)
 
 
-def _number(name: str, value: Any, least: int, most: int) -> int:
+def _checked_count(name: str, value: Any, least: int, most: int) -> int:
     is_zero = arguments.is_integer(value) and value == 0
     count = 0 if is_zero and not least else check_count(name, value)
     if count > most:
@@ -360,6 +359,6 @@ def _dtype_name(dtype: Any) -> str:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     except TypeError:
         name = ""
-    if name not in TABLES:
-        raise InputError(f"dtype: expected {', '.join(TABLES)}, got {described(dtype)}")
+    if name not in STORED_DTYPES:
+        raise InputError(f"dtype: expected {', '.join(STORED_DTYPES)}, got {described(dtype)}")
     return name

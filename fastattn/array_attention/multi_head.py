@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, check_dtype
 from fastattn.array_attention.attention import LayerOptions, attention
-from fastattn.array_attention.torch_state import float32_array, listed, torch_state
+from fastattn.array_attention.torch_state import first_names, float32_array, torch_state
 from fastattn.errors import InputError, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import PackedLinear
@@ -25,8 +25,8 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 class ProjectionWeights(NamedTuple):
     """The matrices [outputs, inputs] of the four projections, and biases [outputs] or None; float32.
 
-    query (H K, D), key (G K, M), value (G V, M), output (D', H V): heads side by side, of queries D wide and a memory M
-    wide. Projected rows are x W' + b, as in torch.nn.Linear.
+    query (H K, D), key (G K, M), value (G V, M), output (D', H V), with the heads side by side; x is D wide, the memory
+    M wide. Projected rows are x W' + b, as in torch.nn.Linear.
     """
 
     query: np.ndarray
@@ -42,20 +42,20 @@ class ProjectionWeights(NamedTuple):
 class MultiHeadAttention:
     """Multi-head attention whose weights are packed once: y = mha(x), or mha(x, memory).
 
-    heads      H, the number of query heads, which share the rows of ``weights.query`` equally. ``weights.key`` has as
-               many heads of that width, or fewer, each of which adjacent query heads share (Ainslie 2023)
+    heads      H, the number of query heads, each of which has 1 / H of the rows of ``weights.query``. ``weights.key``
+               has as many heads of the same width, or fewer, which adjacent query heads share (Ainslie 2023)
     precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
-    device     where it computes: "cpu", "cuda" or "auto"
+    device     where attention is computed: "cpu", "cuda" or "auto"
     InputError for weights that do not fit.
     """
 
     def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32", device: str = "cpu"):
         self._ops, self.device = backend(device), device
-        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # by the names of the projections that a layer makes
+        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # names of projections -> one layer of them
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
-        self.weights, self.precision = _checked(weights, precision), precision
-        self.heads, self.key_heads, self.head_width, self.value_width = _heads_of(self.weights, heads)
+        self.weights, self.precision = _checked_weights(weights, precision), precision
+        self.heads, self.key_heads, self.head_width, self.value_width = _head_counts_and_widths(self.weights, heads)
 
     @classmethod
     def from_torch(
@@ -71,9 +71,9 @@ class MultiHeadAttention:
         state   tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
         prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
         torch returns weights averaged over heads, ``return_weights`` those of each head. torch's ``key_padding_mask``
-        is ``~mask[:, None, None]``; its boolean ``attn_mask`` hides where it is True. InputError for tensors that are
-        missing, misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
-        CheckpointError for a file that is missing or unsound; no code in a file is run.
+        is ``~mask[:, None, None]``; torch's boolean ``attn_mask`` hides keys where it is True. InputError for tensors
+        that are missing, misshapen or of unsupported options: add_bias_kv, keys and values of different widths;
+        CheckpointError for a file that is missing or unsound. No code in a file is run.
         """
         return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision, device)
 
@@ -116,10 +116,10 @@ class MultiHeadAttention:
         return_logsumexp: bool = False,
         **options: Any,
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Attention of x (B, T, D) to a memory (B, S, M), or to itself; (B, T, D'), float32 like both.
+        """Attention of x (B, T, D) to a memory (B, S, M), or to x itself: (B, T, D'). All arrays are float32.
 
         Options as in ``attention``, but for ``layout`` and ``out``; with ``return_weights`` or ``return_logsumexp`` a
-        tuple, as there. InputError for arguments that do not fit.
+        tuple, as from ``attention``. InputError for arguments that do not fit.
         """
         _check_rows("x", x, None, self.weights.query.shape[1])
         if memory is not None:
@@ -134,21 +134,21 @@ class MultiHeadAttention:
         return (y, *extras) if extras else y
 
     def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
+        """Queries, keys and values with four axes: views of columns of one product, or of two with a memory."""
         H, G, K, V = self.heads, self.key_heads, self.head_width, self.value_width
         if memory is None:
             rows = self._linear(x, "query", "key", "value")
-            queries, keys = rows[..., : H * K], rows[..., H * K :]
+            queries, keys_values = rows[..., : H * K], rows[..., H * K :]
         else:
-            queries, keys = self._linear(x, "query"), self._linear(memory, "key", "value")
+            queries, keys_values = self._linear(x, "query"), self._linear(memory, "key", "value")
         return (
             queries.reshape(*queries.shape[:2], H, K),
-            keys[..., : G * K].reshape(*keys.shape[:2], G, K),
-            keys[..., G * K :].reshape(*keys.shape[:2], G, V),
+            keys_values[..., : G * K].reshape(*keys_values.shape[:2], G, K),
+            keys_values[..., G * K :].reshape(*keys_values.shape[:2], G, V),
         )
 
     def _linear(self, x: np.ndarray, *names: str) -> np.ndarray:
-        """One or several projections of the same rows, packed as one layer at the first use."""
+        """The named projections of x, side by side; the first call packs their weights as one layer."""
         if names not in self._packed:
             matrices = [getattr(self.weights, name) for name in names]
             biases = [getattr(self.weights, f"{name}_bias") for name in names]
@@ -210,7 +210,7 @@ def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:
         raise InputError(f"{name}: expected shape {expected}, got {array.shape}")
 
 
-def _checked(weights: Any, precision: str) -> ProjectionWeights:
+def _checked_weights(weights: Any, precision: str) -> ProjectionWeights:
     """The weights; InputError for wrong types, or shapes that do not fit each other."""
     if not isinstance(weights, ProjectionWeights):
         raise InputError(f"weights: expected ProjectionWeights, got {type(weights).__name__}")
@@ -232,7 +232,7 @@ def _checked(weights: Any, precision: str) -> ProjectionWeights:
     return weights
 
 
-def _heads_of(weights: ProjectionWeights, heads: Any) -> tuple[int, int, int, int]:
+def _head_counts_and_widths(weights: ProjectionWeights, heads: Any) -> tuple[int, int, int, int]:
     """(query heads, key heads, widths of keys and values)."""
     H, outputs = check_count("heads", heads), len(weights.query)
     if outputs % H or outputs // H > MAX_HEAD_WIDTH:
@@ -251,37 +251,38 @@ def _heads_of(weights: ProjectionWeights, heads: Any) -> tuple[int, int, int, in
     return H, G, K, V
 
 
-PARTS = ("query", "key", "value")
-SEPARATE = {part: f"{part[0]}_proj_weight" for part in PARTS}  # where keys or values have a width of their own
-KNOWN = {"in_proj_weight", *SEPARATE.values(), "in_proj_bias", "out_proj.weight", "out_proj.bias"}
+PROJECTIONS = ("query", "key", "value")
+SEPARATE_NAMES = {name: f"{name[0]}_proj_weight" for name in PROJECTIONS}  # where keys or values have other widths
+KNOWN_NAMES = {"in_proj_weight", *SEPARATE_NAMES.values(), "in_proj_bias", "out_proj.weight", "out_proj.bias"}
 
 
 def projection_weights(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, np.ndarray]:
-    """The fields of ProjectionWeights that the tensors with this prefix have."""
+    """The fields of ProjectionWeights that the tensors with this prefix make."""
     tensors = torch_state(state, prefix)
     if {"bias_k", "bias_v"} & set(tensors):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
-    unknown = sorted(set(tensors) - KNOWN)
+    unknown = sorted(set(tensors) - KNOWN_NAMES)
     if unknown:
-        raise InputError(f"state: unknown tensors {listed(prefix, unknown)}; the prefix should be the attention's own")
-    projections = ["in_proj_weight"] if "in_proj_weight" in tensors else list(SEPARATE.values())
+        shown = first_names(prefix, unknown)
+        raise InputError(f"state: unknown tensors {shown}; the prefix should be the attention's own")
+    projections = ["in_proj_weight"] if "in_proj_weight" in tensors else list(SEPARATE_NAMES.values())
     missing = [name for name in (*projections, "out_proj.weight") if name not in tensors]
-    if missing or ("in_proj_weight" in tensors and set(SEPARATE.values()) & set(tensors)):
+    if missing or ("in_proj_weight" in tensors and set(SEPARATE_NAMES.values()) & set(tensors)):
         expected = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
-        raise InputError(f"state: expected {expected}, got {listed(prefix, sorted(tensors)) or 'none of them'}")
+        raise InputError(f"state: expected {expected}, got {first_names(prefix, sorted(tensors)) or 'none of them'}")
     arrays = {name: float32_array(prefix + name, value) for name, value in tensors.items()}
     outputs = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
     fields = {field: arrays[name] for name, field in outputs.items() if name in arrays}
     if "in_proj_weight" in arrays:
-        fields |= _thirds(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
+        fields |= _split_into_projections(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
     else:
-        fields |= {part: arrays[name] for part, name in SEPARATE.items()}
+        fields |= {projection: arrays[name] for projection, name in SEPARATE_NAMES.items()}
     if "in_proj_bias" in arrays:
-        fields |= _thirds(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
+        fields |= _split_into_projections(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
     return fields
 
 
-def _thirds(name: str, array: np.ndarray, axes: int, end: str) -> dict[str, np.ndarray]:
+def _split_into_projections(name: str, array: np.ndarray, axes: int, suffix: str) -> dict[str, np.ndarray]:
     if array.ndim != axes or len(array) % 3:
         raise InputError(f"state: expected {name} of the rows of queries, keys and values, got shape {array.shape}")
-    return {f"{part}{end}": third for part, third in zip(PARTS, np.split(array, 3))}
+    return {f"{projection}{suffix}": third for projection, third in zip(PROJECTIONS, np.split(array, 3))}

@@ -12,7 +12,7 @@ from fastattn.errors import InputError, described
 
 
 def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, Any]:
-    """The tensors with this prefix, for ``float32_array``, by the part of their names behind it.
+    """The tensors whose names begin with the prefix, by the rest of their names, for ``float32_array``.
 
     state  tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
     InputError if ``state`` is no state dict, CheckpointError for a file that is missing or unsound.
@@ -20,7 +20,7 @@ def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) 
     if not isinstance(prefix, str):
         raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")
     if isinstance(state, (str, os.PathLike)):
-        state = _read(Path(state))
+        state = _read_file(Path(state))
     if not isinstance(state, Mapping):
         raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")
     for name in state:
@@ -29,7 +29,7 @@ def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) 
     return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_file(path: Path) -> Mapping[str, Any]:
     from fastattn.weights.containers import pytorch, safetensors
     from fastattn.weights.folder import map_file
 
@@ -39,10 +39,10 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def float32_array(name: str, value: Any) -> np.ndarray:
     """An array, or a tensor of torch or of a file, as float32."""
-    if hasattr(value, "float32"):  # of a file
+    if hasattr(value, "float32"):  # a tensor of a file
         stored: np.ndarray = value.float32()
         return stored
-    if hasattr(value, "detach"):  # of torch, perhaps with a gradient, or on another device
+    if hasattr(value, "detach"):  # a tensor of torch, perhaps with a gradient, or on another device
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     try:
@@ -57,7 +57,7 @@ def float32_array(name: str, value: Any) -> np.ndarray:
     return as_float32(array)
 
 
-def listed(prefix: str, names: list[str]) -> str:
+def first_names(prefix: str, names: list[str]) -> str:
     """The first five names, with the prefix, and how many more there are."""
-    shown = ", ".join(prefix + name for name in names[:5])
-    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    text = ", ".join(prefix + name for name in names[:5])
+    return text + (f" and {len(names) - 5} more" if len(names) > 5 else "")

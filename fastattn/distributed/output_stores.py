@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from fastattn.distributed.job import parse_object
 from fastattn.errors import FastattnError, InputError, StorageError
-from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
+from fastattn.system.atomic_files import abandon_file, begin_file, finish_file, sweep, try_lock, unlock
 from fastattn.system.records import dataclass
 from fastattn.system.worker_threads import start_thread
 
@@ -278,12 +278,12 @@ class LocalStore:
         with naming_errors(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
-            stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
+            stream, part = begin_file(os.path.join(folder, f"{_PART}{name}."), 0o666)
             try:
                 stream.write(data)
-                finish(stream, part, target)
+                finish_file(stream, part, target)
             finally:
-                abandon(stream, part)
+                abandon_file(stream, part)
 
     def delete(self, path: str) -> None:
         with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.system.atomic_files import NotTrusted, abandon, begin, make_folder, open_trusted, write_whole
+from fastattn.system.atomic_files import UntrustedFile, abandon_file, begin_file, make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
 from fastattn.system.memory import mapping_of
@@ -64,7 +64,7 @@ class CachedArrays:
         """
         if self._mapped_file is None:
             make_folder(path.parent)
-            self._mapped_file = begin(f"{path.with_suffix('')}.", 0o644)
+            self._mapped_file = begin_file(f"{path.with_suffix('')}.", 0o644)
         stream, name = self._mapped_file
         for part in parts:
             stream.write(part.reshape(-1).view(np.uint8).data)
@@ -88,7 +88,7 @@ class CachedArrays:
     def abandon(self) -> None:
         """Delete the file of ``map_parts``; its arrays stay mapped."""
         if self._mapped_file is not None:
-            abandon(*self._mapped_file)
+            abandon_file(*self._mapped_file)
             self._mapped_file = None
 
     def pickled(self, contents: object) -> bytes:
@@ -198,7 +198,7 @@ def read(path: Path) -> CachedObjects:
         end = len(data) - _DIGEST_BYTES
         if end < _HEADER.size or data[end:] != file_digest([opened], [end], _word_sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
-    except NotTrusted:
+    except UntrustedFile:
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
     _, name_bytes, array_bytes = _HEADER.unpack(data[: _HEADER.size])
     start = len(_padded(bytes(_HEADER.size + name_bytes)))

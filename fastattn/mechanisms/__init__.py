@@ -4,8 +4,8 @@
 
     out = attend(query, key, value, score=Additive(W, U, v), seen=Padded(lengths))
 
-docs/attention.md shows each with its source. There are also positions, a Neural Turing Machine's addressing, and
-attention over graphs.
+docs/attention.md shows each mechanism with its source. The package also has positions, a Neural Turing Machine's
+addressing, and attention over graphs.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from fastattn.mechanisms.seen import LocalPredictive as LocalPredictive, Mask as
 from fastattn.mechanisms.seen import Padded as Padded, Restricted as Restricted, Sentences as Sentences
 # isort: on
 
-if not TYPE_CHECKING:  # a checker takes names that are imported as themselves for public
+if not TYPE_CHECKING:  # ``X as X`` above tells type checkers that a name is public
     __all__ = sorted(
-        name for name, part in globals().items() if getattr(part, "__module__", "").startswith("fastattn.mechanisms.")
+        name for name, value in globals().items() if getattr(value, "__module__", "").startswith("fastattn.mechanisms.")
     )

@@ -1,7 +1,7 @@
 """How a Neural Turing Machine chooses rows of its memory (Graves 2014, section 3.3), for all heads at once.
 
-Weights are (B, H, N) over the N rows of a memory (B, N, M); numbers a head, such as strengths, are (B, H). Each of the
-four steps is a function; ``address`` takes them in order.
+Weights are (B, H, N) over the N rows of a memory (B, N, M); parameters of a head, such as its strength, are (B, H).
+Each of the four steps is a function; ``address`` calls them in order.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32, check_shape
 from fastattn.ops import backend
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+def _numbers_of_heads(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
     numbers = check_float32(name, numbers, "(B, H)")
     check_shape(name, numbers, shape, "one a head")
     if not ((numbers >= low) & (numbers <= high)).all():
@@ -35,7 +35,7 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *
         raise InputError(f"memory: expected places of width {M} for a batch of {B}, got shape {memory.shape}")
     if M > MAX_HEAD_WIDTH:
         raise InputError(f"key: expected a width of at most {MAX_HEAD_WIDTH}, got {M}")
-    strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
+    strength = _numbers_of_heads("strength", strength, (B, H), 0, MAX_FLOAT32)
     # Each head is a query: all heads read the same memory.
     ops = backend(device)
     query_BH1M = (ops.unit_vectors(key) * strength[..., None])[:, :, None]
@@ -49,7 +49,7 @@ def interpolate(weights: np.ndarray, previous: np.ndarray, gate: np.ndarray) -> 
     """gate weights + (1 - gate) previous (equation 7): (B, H, N); gate (B, H), 0 to 1."""
     weights, previous = check_float32("weights", weights, "(B, H, N)"), check_float32("previous", previous, "(B, H, N)")
     check_shape("previous", previous, weights.shape, "as the weights have")
-    gate_BH1 = _heads_numbers("gate", gate, weights.shape[:2], 0, 1)[..., None]
+    gate_BH1 = _numbers_of_heads("gate", gate, weights.shape[:2], 0, 1)[..., None]
     return gate_BH1 * weights + (1 - gate_BH1) * previous
 
 
@@ -65,19 +65,19 @@ def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
             f"shifts: expected {weights.shape[:2]} times an odd number up to {N}, got shape {shifts.shape}"
         )
     half = J // 2
-    around = np.concatenate([weights[..., N - half :], weights, weights[..., :half]], axis=-1)
-    moved = np.zeros_like(weights)
-    for j in range(J):  # the share that is shifted by j - half rows
-        moved += shifts[..., j : j + 1] * around[..., J - 1 - j : J - 1 - j + N]
-    return moved
+    padded = np.concatenate([weights[..., N - half :], weights, weights[..., :half]], axis=-1)
+    shifted = np.zeros_like(weights)
+    for j in range(J):  # shifts[..., j] is the share that moves by j - half rows
+        shifted += shifts[..., j : j + 1] * padded[..., J - 1 - j : J - 1 - j + N]
+    return shifted
 
 
 def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
     weights = check_float32("weights", weights, "(B, H, N)")
-    exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, LARGEST)[..., None]
+    exponent_BH1 = _numbers_of_heads("exponent", exponent, weights.shape[:2], 1, MAX_FLOAT32)[..., None]
     greatest = weights.max(axis=-1, keepdims=True, initial=0)
-    # Relative to the greatest weight, whose power is 1: no exponent makes all weights zero.
+    # Weights are divided by the greatest, whose power is then 1: no exponent makes all powers zero.
     powers = (weights / np.where(greatest > 0, greatest, 1)) ** exponent_BH1
     return powers / np.maximum(powers.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
@@ -93,6 +93,6 @@ def address(
     exponent: np.ndarray,
     device: str = "cpu",
 ) -> np.ndarray:
-    """The weights (B, H, N) of the next step: by content, interpolated with the previous, shifted, sharpened."""
+    """The next step's weights (B, H, N): content weights, interpolated with the previous ones, shifted, sharpened."""
     by_content = content_weights(key, memory, strength, device=device)
     return sharpen(shift(interpolate(by_content, previous, gate), shifts), exponent)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.array_attention.arguments import check_dtype, number
+from fastattn.array_attention.arguments import check_dtype, finite_number
 from fastattn.errors import InputError
 from fastattn.ops.protocol import Ops
 
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
-    """The array, C-contiguous; InputError unless it is float32 with the number of axes of one of ``shapes``.
+    """The array, C-contiguous and writeable; InputError unless it is float32 with the axes of one of ``shapes``.
 
     shapes  as messages write them, such as "(B, T, K)"
     """
@@ -27,10 +27,10 @@ def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: st
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> float:
-    finite = number(name, value)
-    if finite < least:
-        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {finite:g}")
-    return finite
+    result = finite_number(name, value)
+    if result < least:
+        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {result:g}")
+    return result
 
 
 def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
@@ -56,7 +56,7 @@ def shape_of(name: str, values: Any) -> tuple[int, ...]:
 
 
 def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str = "a row of weight") -> np.ndarray:
-    """A vector that all heads share, or one of each head, as (H, width). reason: what each number belongs to."""
+    """A vector that all heads share, or one of each head, as (H, width). ``reason``: what a number belongs to."""
     vector_HD = per_head(name, vector, heads, "D")
     if vector_HD.shape[1] != width:
         raise InputError(f"{name}: expected {width} numbers, {reason} each, got {vector_HD.shape[1]}")
@@ -64,7 +64,7 @@ def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str 
 
 
 def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
-    """A parameter (H, *axes), one of each head; an array of ``axes`` alone is repeated for all heads."""
+    """A parameter (H, *axes), an array of each head; an array (*axes) is repeated for all heads."""
     shared = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
     array = check_float32(name, array, shared, f"(H, {', '.join(axes)})")
     if array.ndim == len(axes):

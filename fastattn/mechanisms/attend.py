@@ -1,7 +1,7 @@
-"""``attend``: any score, any keys seen and any normalizer, and which kernel computes the softmax for which parts.
+"""``attend``: attention with any score, any keys seen and any normalizer, and the choice of the kernel for them.
 
-Products and additive scores go to the kernels of ``fastattn.attention``; a graph's neighbours and windows around
-predicted positions have a kernel each. In other combinations neighbours and windows become masks.
+Products and additive scores go to the kernels of ``fastattn.attention``. A graph's neighbours have a kernel of their
+own, and so have windows around predicted positions; in combinations that these kernels lack, both become masks.
 """
 
 import math
@@ -34,12 +34,12 @@ from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import ATTENTION, Unpack, explains_options
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V), and weights (B, H, T, S) or None
-NOWHERE, UNKNOWN = -1, -2  # instead of a key, for a query that sees no key, or whose scores are NaN
+NO_KEY, NAN_KEY = -1, -2  # in place of the best key's number: the query sees no key; its scores are NaN
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Queries (B, T, H, K), keys (B, S, G, K), values (B, S, G, V); headless: the caller's arrays had no heads."""
+    """The arrays of a call with four axes; ``headless``: the caller's arrays have no axis of heads."""
 
     device: str
     query_BTHK: np.ndarray
@@ -52,7 +52,7 @@ class Inputs:
         return backend(self.device)
 
     def view(self, *limits: Seen) -> View:
-        """What the queries see within these limits, without a LocalPredictive, whose window depends on the queries."""
+        """What queries see within all limits but a LocalPredictive, whose window depends on the queries' values."""
         B, T, H, _ = self.query_BTHK.shape
         view = View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
         for limit in limits:
@@ -60,10 +60,10 @@ class Inputs:
                 view = limit.limit(view)  # type: ignore[union-attr]
         return view
 
-    def part(self, queries: slice, keys: slice) -> "Inputs":
-        """Some of the queries, and some of the keys with their values."""
-        cut = zip((queries, keys, keys), (self.query_BTHK, self.key_BSGK, self.value_BSGV))
-        query_BTHK, key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, rows]) for rows, x in cut)
+    def sliced(self, queries: slice, keys: slice) -> "Inputs":
+        """The inputs with a slice of the queries, and of the keys with their values."""
+        slices = zip((queries, keys, keys), (self.query_BTHK, self.key_BSGK, self.value_BSGV))
+        query_BTHK, key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, rows]) for rows, x in slices)
         return Inputs(self.device, query_BTHK, key_BSGK, value_BSGV, self.headless)
 
 
@@ -79,9 +79,9 @@ class Soft:
 
 @dataclass(frozen=True)
 class Hard:
-    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); its weight becomes 1, all others 0.
+    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); the key's weight becomes 1, all others 0.
 
-    seed  an integer draws the key by its weight, the same for the same seed and shape; None takes the first of the most
+    seed  an integer: the key is drawn by its weight, equally for equal seeds and shapes; None: the first of the most
           probable keys
     A query that sees no key yields zeros.
     """
@@ -93,7 +93,7 @@ class Hard:
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
         B, H, T, S = weights_BHTS.shape
-        best_BHT = np.full((B, H, T), NOWHERE)
+        best_BHT = np.full((B, H, T), NO_KEY)
         if S and self.seed is None:
             best_BHT = weights_BHTS.argmax(axis=3)
         elif S:
@@ -103,14 +103,14 @@ class Hard:
                 best_BHT[b, h] = drawn_keys(weights_BHTS[b, h], shares_BHT[b, h])
         if S:
             weight_BHT = np.take_along_axis(weights_BHTS, best_BHT[..., None], axis=3)[..., 0]
-            best_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, best_BHT))
+            best_BHT = np.where(weight_BHT == 0, NO_KEY, np.where(np.isnan(weight_BHT), NAN_KEY, best_BHT))
         return self.take(inputs, best_BHT, True)
 
     def take(self, inputs: Inputs, best_BHT: np.ndarray, return_weights: bool) -> Result:
-        """The values of these keys, and the weights if ``return_weights``; NaN where the key is UNKNOWN."""
+        """The values of the keys ``best_BHT``, and weights if ``return_weights``; NaN where a key is NAN_KEY."""
         value_BSGV = inputs.value_BSGV
         (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
-        factor_BHT = np.where(best_BHT == UNKNOWN, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
+        factor_BHT = np.where(best_BHT == NAN_KEY, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
         key_BHT = np.maximum(best_BHT, 0)
         out_BTHV = np.zeros((B, T, H, value_BSGV.shape[3]), np.float32)
         for b, h in np.ndindex(B, H if S else 0):
@@ -198,26 +198,26 @@ def attend(
 def attend(
     query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, *, return_weights: bool = False, **options: Any
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """Attention of any kind: the normalizer of the values, by the softmax of score(query, key) over the keys seen.
+    """Attention of any kind: the normalizer combines values by the softmax of score(query, key) over the keys seen.
 
     query is (B, T, K), key (B, S, K), value (B, S, V): sentences, positions, width; float32. With heads they are
     (B, T, H, K), (B, S, G, K) and (B, S, G, V); G divides H, and each key head serves H / G query heads in a row.
     score       how well a query and a key agree: see ``fastattn.mechanisms.scores``; by default ScaledDot()
-    seen        which keys a query sees: see ``fastattn.mechanisms.seen``; with a tuple, the keys that all its parts
+    seen        which keys a query sees: see ``fastattn.mechanisms.seen``; with a tuple, the keys that all its items
                 show; by default Everything()
-    normalizer  what becomes of the softmax: see ``fastattn.mechanisms.attend``; by default Soft()
+    normalizer  what the softmax and the values become: see ``fastattn.mechanisms.attend``; by default Soft()
     threads     the most threads; None: those of ``use_threads``, else all that the process may use
-    device      where it computes: "cpu", "cuda" or "auto"
+    device      where attention is computed: "cpu", "cuda" or "auto"
     Returns the normalizer's result, or with ``return_weights`` a tuple of the result and the weights, (B, H, T, S), or
     (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
     """
     score, normalizer = options.get("score", _SCALED_DOT), options.get("normalizer", _SOFT)
     seen = options.get("seen", _EVERYTHING)
-    parts = seen if isinstance(seen, tuple) else (seen,)
+    limits = seen if isinstance(seen, tuple) else (seen,)
     _check_kind("score", score, Score)
     _check_kind("normalizer", normalizer, Normalizer)
-    for part in parts:
-        _check_kind("seen", part, Seen)
+    for limit in limits:
+        _check_kind("seen", limit, Seen)
     with_weights = check_bool("return_weights", return_weights)
     if value is None and not isinstance(normalizer, Pointer | Saliency):
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
@@ -225,11 +225,11 @@ def attend(
     with on_threads(inputs.ops, options.get("threads")):
         best_BHT = None
         if isinstance(normalizer, Hard) and normalizer.seed is None:
-            best_BHT = most_probable_keys(inputs, score, parts)
+            best_BHT = most_probable_keys(inputs, score, limits)
         if isinstance(normalizer, Hard) and best_BHT is not None:
             result, weights_BHTS = normalizer.take(inputs, best_BHT, with_weights)
         else:
-            out, weights_BHTS = soft_attention(inputs, score, parts, with_weights or normalizer.wants_weights)
+            out, weights_BHTS = soft_attention(inputs, score, limits, with_weights or normalizer.wants_weights)
             result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
     if not with_weights:
         return result
@@ -237,10 +237,10 @@ def attend(
     return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS
 
 
-def _check_kind(name: str, part: Any, union: Any) -> None:
-    if not isinstance(part, union):
-        names = ", ".join(kind.__name__ for kind in union.__args__)
-        raise InputError(f"{name}: expected one of {names}, got {type(part).__name__}")
+def _check_kind(name: str, option: Any, union: Any) -> None:
+    if not isinstance(option, union):
+        names = ", ".join(class_.__name__ for class_ in union.__args__)
+        raise InputError(f"{name}: expected one of {names}, got {type(option).__name__}")
 
 
 def checked_inputs(
@@ -282,11 +282,11 @@ def checked_inputs(
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_weights: bool) -> Result:
-    """Outputs, and weights if ``with_weights``."""
+    """The sums of values weighted by the softmax, and the weights if ``with_weights``."""
     sentences, limits = _sentences(seen)
     if sentences is not None:
         return _each_sentence(inputs, score, sentences, limits, with_weights)
-    local = [part for part in seen if isinstance(part, LocalPredictive)]
+    local = [limit for limit in limits if isinstance(limit, LocalPredictive)]
     if len(local) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
     if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
@@ -295,28 +295,28 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_we
             return result
     view = inputs.view(*seen)
     if local:
-        return _around_centres(inputs, score, local[0], view, with_weights)
+        return _local_predictive(inputs, score, local[0], view, with_weights)
     return _in_view(inputs, score, view, with_weights)
 
 
 def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
-    """The first Sentences among the parts, or None, and the other parts."""
-    first = next((part for part in seen if isinstance(part, Sentences)), None)
-    return first, tuple(part for part in seen if part is not first)
+    """(the first Sentences in ``seen``, or None; all other items)."""
+    first = next((limit for limit in seen if isinstance(limit, Sentences)), None)
+    return first, tuple(limit for limit in seen if limit is not first)
 
 
 def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
-    """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None where only the weights show it."""
-    if any(isinstance(part, LocalPredictive) for part in seen):
+    """The most probable key of each query, NO_KEY or NAN_KEY, (B, H, T); None where only weights can tell."""
+    if any(isinstance(limit, LocalPredictive) for limit in seen):
         return None
     sentences, limits = _sentences(seen)
     if sentences is not None:
         best_BHT = np.empty(inputs.view().shape[:3], np.int64)
         for queries, keys in sentences.spans(inputs.view()):
-            part_BHT = most_probable_keys(inputs.part(queries, keys), score, limits)
-            if part_BHT is None:
+            sentence_BHT = most_probable_keys(inputs.sliced(queries, keys), score, limits)
+            if sentence_BHT is None:
                 return None
-            best_BHT[:, :, queries] = np.where(part_BHT >= 0, part_BHT + keys.start, part_BHT)
+            best_BHT[:, :, queries] = np.where(sentence_BHT >= 0, sentence_BHT + keys.start, sentence_BHT)
         return best_BHT
     view = inputs.view(*seen)
     bias, options = None, dict[str, Any]()
@@ -326,17 +326,17 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
         query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         bias = None if bias is None else checked_bias(bias, view)
         # A cap alone does not change the order of keys.
-        unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
-        if unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
+        is_order_unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
+        if is_order_unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
             return None
         options["factor"] = np.float32(scale)
     if view.mask is not None:  # a bias of -inf where the mask is False
-        hiding = np.where(view.mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
-        bias = np.ascontiguousarray(hiding)
+        masked_bias = np.where(view.mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
+        bias = np.ascontiguousarray(masked_bias)
     best_BHT = inputs.ops.best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
-    sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), best_BHT.shape)
-    best_BHT = np.where((best_BHT < 0) & sees_BHT, UNKNOWN, best_BHT)
-    return None if bias is not None and (best_BHT == UNKNOWN).any() else best_BHT
+    sees_BHT = np.broadcast_to(view.joint_mask().any(axis=-1), best_BHT.shape)
+    best_BHT = np.where((best_BHT < 0) & sees_BHT, NAN_KEY, best_BHT)
+    return None if bias is not None and (best_BHT == NAN_KEY).any() else best_BHT
 
 
 def _in_view(inputs: Inputs, score: Score, view: View, with_weights: bool) -> Result:
@@ -401,8 +401,8 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weigh
     return out_BTHV, weights_BHTS
 
 
-def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: View, with_weights: bool) -> Result:
-    """Attention by the kernel of windows, or by its formula from the weights of another kernel."""
+def _local_predictive(inputs: Inputs, score: Score, local: LocalPredictive, view: View, with_weights: bool) -> Result:
+    """Attention by the kernel of local windows; for scores that it lacks, from the weights of another kernel."""
     centre_BTH = local.centres(inputs.query_BTHK, view)
     windows_BTH2 = local.windows(centre_BTH, view)
     product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
@@ -423,40 +423,40 @@ def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: 
 
 
 def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray:
-    """(B, T, H, V): each query's values, weighted."""
+    """(B, T, H, V): for each query the sum of the values, weighted."""
     B, H, T, S = weights_BHTS.shape
     G, V = value_BSGV.shape[2:]
     finite_BSGV = np.isfinite(value_BSGV)
-    held_BGSV = np.where(finite_BSGV, value_BSGV, 0).transpose(0, 2, 1, 3)
-    sums = weights_BHTS.reshape(B, G, H // G, T, S) @ held_BGSV[:, :, None]
+    zeroed_BGSV = np.where(finite_BSGV, value_BSGV, 0).transpose(0, 2, 1, 3)
+    sums = weights_BHTS.reshape(B, G, H // G, T, S) @ zeroed_BGSV[:, :, None]
     out_BTHV = np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
     # A value that is not finite counts only for queries that see it: 0 times such a value is NaN.
     for b, s, g in np.argwhere(~finite_BSGV.all(axis=3)):
         heads = slice(g * (H // G), (g + 1) * (H // G))
         weight_THI = weights_BHTS[b, heads, :, s].T[..., None]
-        endless_V = np.where(finite_BSGV[b, s, g], 0, value_BSGV[b, s, g])
+        infinite_V = np.where(finite_BSGV[b, s, g], 0, value_BSGV[b, s, g])
         with np.errstate(invalid="ignore"):
-            out_BTHV[b, :, heads] += np.where(weight_THI == 0, 0, weight_THI * endless_V)
+            out_BTHV[b, :, heads] += np.where(weight_THI == 0, 0, weight_THI * infinite_V)
     return out_BTHV
 
 
-_RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
+_RAGGED_LIMITS = Everything, Padded, Causal, Restricted, LocalMonotonic  # those that attention_ragged has options for
 
 
 def _each_sentence(
     inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], with_weights: bool
 ) -> Result:
-    """All sentences by one call of the ragged kernel where it can; else, and for weights, sentence by sentence."""
+    """All sentences by one call of ``attention_ragged``, or one by one for weights and for options that it lacks."""
     view = inputs.view()
     spans, (B, H, T, S) = sentences.spans(view), view.shape
     if isinstance(score, Dot | ScaledDot | Content | General) and not with_weights:
         product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
-        if product.bias is None and all(isinstance(part, _RAGGED) for part in limits):
+        if product.bias is None and all(isinstance(limit, _RAGGED_LIMITS) for limit in limits):
             return _ragged(product, inputs, spans, limits), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if with_weights else None
     for queries, keys in spans:
-        out, weights = soft_attention(inputs.part(queries, keys), score, limits, with_weights)
+        out, weights = soft_attention(inputs.sliced(queries, keys), score, limits, with_weights)
         out_BTHV[:, queries] = out
         if weights_BHTS is not None and weights is not None:
             weights_BHTS[:, :, queries, keys] = weights
@@ -464,9 +464,9 @@ def _each_sentence(
 
 
 def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], limits: tuple[Seen, ...]) -> np.ndarray:
-    """(1, T, H, V): sentences that lie end to end, by the kernel of dot products."""
+    """(1, T, H, V): attention in sentences that lie end to end, by ``attention_ragged``."""
     starts = ([0, *(span[n].stop for span in spans)] for n in (0, 1))
-    # These limits are the same for all sentences.
+    # The limits of ``_RAGGED_LIMITS`` are the same for all sentences: B is 1.
     options = {name: value for name, value in inputs.view(*limits).options().items() if value is not None}
     options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
     arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))

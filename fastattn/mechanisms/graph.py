@@ -1,4 +1,4 @@
-"""Graph attention networks: a layer over a graph's neighbours, and attention of two levels for kinds of edges."""
+"""Graph attention networks: a layer over a graph's neighbours, and two-level attention over several kinds of edges."""
 
 from collections.abc import Sequence
 from typing import Literal, overload
@@ -53,12 +53,12 @@ def graph_attention(
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """A graph attention layer without its activation (Velickovic 2018, equations 1 to 6): float32 (N, H V).
 
-    For each head, node i becomes the sum over its neighbours j of softmax(LeakyReLU(a . [W h_i; W h_j])) W h_j. A
+    In each head, node i becomes the sum over its neighbours j of softmax(LeakyReLU(a . [W h_i; W h_j])) W h_j. A
     neighbour that is listed twice counts twice.
     features  h (N, F);  weight  W of each head (H, V, F);  vector  a (H, 2 V)
     average   average the heads, (N, V), instead of concatenating them
     slope     of the LeakyReLU below zero
-    return_weights  also return the weight of each index of the neighbours, (E, H)
+    return_weights  also return the weight of each of ``neighbours.indices``, (E, H)
     """
     features = check_float32("features", features, "(N, F)")
     weight = check_float32("weight", weight, "(H, V, F)")
@@ -82,9 +82,9 @@ def graph_attention(
 def semantic_attention(
     features: np.ndarray, weight: np.ndarray, bias: np.ndarray, vector: np.ndarray, *, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of P features of each node, weighted by the importance of each kind (Wang 2019, equations 7 to 9).
+    """The mean of each node's features by P meta-paths, weighted by importance (Wang 2019, equations 7 to 9).
 
-    A kind's score is the mean over nodes of q . tanh(W z + b); the weights are the softmax over the kinds.
+    A meta-path's score is the mean over nodes of q . tanh(W z + b); the weights are the softmax over meta-paths.
     features  z (P, N, D);  weight  W (Q, D);  bias  b (Q,);  vector  q (Q,)
     Returns (N, D) and the weights, (P,).
     """
@@ -117,10 +117,10 @@ def heterogeneous_attention(
     *,
     device: str = "cpu",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attention of two levels over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and their weights (P,).
+    """Two-level attention over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and the paths' weights (P,).
 
-    For each meta-path, which defines the neighbours, graph attention with the path's own vectors, and the ELU; then
-    ``semantic_attention`` over the meta-paths.
+    Each meta-path has neighbours and vectors of its own. ``graph_attention`` and the ELU make features of each, which
+    ``semantic_attention`` then combines.
     features  h (N, F);  weight  (H, V, F), which all meta-paths share;  vectors  (P, H, 2 V)
     """
     vectors = check_float32("vectors", vectors, "(P, H, 2 V)")

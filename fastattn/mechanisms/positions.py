@@ -15,7 +15,7 @@ MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 
 
 
 def _positions(positions: Any, low: int = 0) -> np.ndarray:
-    """Positions, int64 [P]: 0, 1, ... if ``positions`` is a count, else its integers."""
+    """Positions as int64 [P]: 0, 1, ... if ``positions`` is a count, else the integers themselves."""
     shape = shape_of("positions", positions)
     if shape == ():
         count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
@@ -40,9 +40,9 @@ def _even_width(name: str, width: Any) -> int:
 def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: float = 10000.0) -> np.ndarray:
     """Sinusoidal positions (Vaswani 2017, section 3.5): float32 (P, width).
 
-    positions    how many, from 0 on, or integers [P]
+    positions    a count, for positions from 0 on, or integers [P]
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
-                 its authors' code
+                 the authors' code
     """
     width, positions_P = _even_width("width", width), _positions(positions, -(1 << 40))
     if len(positions_P) * width > MAX_NUMBERS:
@@ -93,21 +93,21 @@ def rotary(
     base: float = 10000.0,
     device: str = "cpu",
 ) -> np.ndarray:
-    """Queries or keys (B, T, H, K), or (B, T, K), whose pairs are rotated by angles of the position (Su 2021).
+    """Queries or keys (B, T, H, K), or (B, T, K), with pairs of values rotated by the position's angles (Su 2021).
 
     positions    integers [T]; None: 0, 1, ...
     width        how many first values of a head are rotated, an even number; None: all K
-    interleaved  pairs are neighbours, as in the paper; else values k and k + width / 2, as in GPT-NeoX and Llama
+    interleaved  adjacent values are a pair, as in the paper; else values k and k + width / 2, as in GPT-NeoX and Llama
     """
     x = check_float32("x", x, "(B, T, K)", "(B, T, H, K)")
     B, T, K = x.shape[0], x.shape[1], x.shape[-1]
-    turned = _even_width("width", K if width is None else width)
-    if turned > K:
-        raise InputError(f"width: expected at most {K}, the head's width, got {turned}")
+    rotated_width = _even_width("width", K if width is None else width)
+    if rotated_width > K:
+        raise InputError(f"width: expected at most {K}, the head's width, got {rotated_width}")
     positions_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
     if len(positions_T) != T:
         raise InputError(f"positions: expected {T}, one for each of x's, got {len(positions_T)}")
-    angle_TK = _angles(positions_T, turned, base)
+    angle_TK = _angles(positions_T, rotated_width, base)
     ops = backend(device)
     rows_NE = ops.as_rows(x.reshape(B * T, math.prod(x.shape[2:])).copy())
     rows_N = np.tile(np.arange(T, dtype=np.int32), B)
@@ -140,9 +140,9 @@ def t5_bias(
 ) -> np.ndarray:
     """T5's relative positions (Raffel 2020, section 2.1): a bias of scores, float32 (H, T, S).
 
-    table          learned, (buckets, H): half of the buckets are exact distances, the others grow wider and wider
+    table          learned, (buckets, H): half of the buckets are for one distance each, all others grow wider and wider
     bidirectional  whether half of the buckets are for later keys
-    max_distance   the distance from which all keys are in the last bucket
+    max_distance   keys at this distance or farther are in the last bucket
     """
     table = check_float32("table", table, "(buckets, H)")
     least = 4 if check_bool("bidirectional", bidirectional) else 2
@@ -158,7 +158,7 @@ def t5_bias(
 
 
 def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
-    """All distances of a key from a query, ascending: from the last query and the first key on.
+    """All distances s - t - offset of a key from a query, ascending: from the last query and the first key on.
 
     InputError where a bias for so many heads, queries and keys is too large.
     """
@@ -170,7 +170,7 @@ def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
 
 
 def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """The bias (H, T, S), from a bias for each of ``_distances``: each query's row is a window of it."""
+    """The bias (H, T, S), from the bias of each of ``_distances``: the row of a query is a window of ``bias_HL``."""
     if queries == 0 or keys == 0:
         return np.empty((len(bias_HL), queries, keys), np.float32)
     windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]

@@ -1,7 +1,7 @@
 """Scores: how well a query and a key agree. Each is a small frozen object that ``attend`` takes as ``score``.
 
-All but two become dot products of changed queries and keys, so that one kernel computes them; see ``Product``.
-Parameters are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
+All but Additive and Graph become dot products of changed queries and keys, for one kernel; see ``Product``. Parameters
+are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
 """
 
 from dataclasses import dataclass
@@ -61,9 +61,9 @@ class ScaledDot:
 
 @dataclass(frozen=True)
 class Content:
-    """sharpness cos(q, k) (Graves 2014, equations 5 and 6): 0 where either is zero.
+    """sharpness cos(q, k) (Graves 2014, equations 5 and 6): 0 where q or k is zero.
 
-    sharpness  Graves' beta, of at least 0
+    sharpness  Graves' beta, a number from 0 on
     """
 
     sharpness: float = 1.0
@@ -95,7 +95,7 @@ class General:
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """W q, a score for each position, whatever its key: keys may be None (Luong 2015, equation 8, location).
+    """W q, a score for each position, whatever the key there: keys may be None (Luong 2015, equation 8, location).
 
     weight  (L, K), or (H, L, K): a row for each of L positions, at least as many as there are keys
     """
@@ -117,7 +117,7 @@ class Location:
 class Additive:
     """v . tanh(W q + U k + b), also called concat (Bahdanau 2015, section A.1.2; Luong 2015, equation 8, concat).
 
-    query_weight, key_weight  W (D, Q) and U (D, K), or (H, D, ...); the two halves of one matrix for [q; k]
+    query_weight, key_weight  W (D, Q) and U (D, K), or (H, D, ...); they may be the halves of one matrix for [q; k]
     vector  v (D,), or (H, D);  bias  b likewise, or None
     """
 
@@ -168,7 +168,7 @@ class Graph:
         return target, source, check_number("slope", self.slope)
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        """The score as a bias of empty products, where keys are not a graph's neighbours."""
+        """The score as a bias of products that are zero, for keys that are not limited to a graph's neighbours."""
         target_BTH, source_BSH, slope = self.terms(ops, query_BTHK, key_BSGK)
         (B, T, H), S = target_BTH.shape, source_BSH.shape[1]
         bias_BHTS, lower_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)

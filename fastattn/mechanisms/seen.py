@@ -1,6 +1,6 @@
 """Which keys a query sees: small frozen objects, of which ``attend`` takes one or a tuple as ``seen``.
 
-With a tuple, a query sees the keys that all its parts show. Positions t of queries and s of keys count from 0.
+With a tuple, a query sees the keys that all items of it show. Positions t of queries and s of keys count from 0.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ MAX_NODES = 1 << 30
 
 @dataclass(frozen=True)
 class View:
-    """What the queries of a call see, in the terms of kernels; None: no such limit.
+    """What the queries of a call see, as options of ``attention``; None: no such limit.
 
-    lengths_B  keys at or past it are padding
+    lengths_B  keys at or past a sentence's length are padding
     causal     keys s <= t + offset
     window     (left, right): keys t + offset - left <= s <= t + offset + right
     mask       broadcasts to (B, H, T, S); True is seen
@@ -54,7 +54,7 @@ class View:
         }
 
     def ranges(self) -> np.ndarray:
-        """[B, T, 2] int64: the first key that a query sees and the key behind the last, without the mask."""
+        """[B, T, 2] int64: the first key that a query sees, and the key behind its last; the mask does not count."""
         B, _, T, S = self.shape
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
@@ -64,8 +64,8 @@ class View:
         stop = np.maximum(stop, 0)
         return np.stack([np.minimum(first, stop), stop], axis=-1)
 
-    def whole_mask(self) -> np.ndarray:
-        """Everything that hides keys, as one mask that broadcasts to (B, H, T, S)."""
+    def joint_mask(self) -> np.ndarray:
+        """All limits as one mask, which broadcasts to (B, H, T, S)."""
         ranges_BT2, keys_S = self.ranges()[:, None], np.arange(self.shape[3])
         mask = (keys_S >= ranges_BT2[..., :1]) & (keys_S < ranges_BT2[..., 1:])
         return mask if self.mask is None else mask & self.mask
@@ -81,7 +81,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Padded:
-    """The first keys of each sentence; the others are padding.
+    """The first ``lengths`` keys of each sentence; the keys behind them are padding.
 
     lengths  an integer for all sentences, or one for each, 0 to S
     """
@@ -97,7 +97,7 @@ class Padded:
 class Causal:
     """Keys s <= t + offset, no later ones (Vaswani 2017, section 3.2.3).
 
-    offset  an integer for all sentences, or one for each: how many keys come before the first query's own
+    offset  an integer for all sentences, or one for each: how many keys stand before the first query's own key
     """
 
     offset: Any = 0
@@ -111,7 +111,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Restricted:
-    """``size`` keys around position t, from t - size // 2 on: O(r n d) for a size of r (Vaswani 2017, section 4)."""
+    """``size`` keys around position t, from t - size // 2 on: O(r n d) for size r (Vaswani 2017, section 4)."""
 
     size: int
 
@@ -165,7 +165,7 @@ class Neighbours:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: int, self_loops: bool = True) -> "Neighbours":
-        """The neighbours in an undirected graph of edges, pairs of nodes; ``self_loops`` adds each node to its own."""
+        """Neighbours in an undirected graph of edges, pairs of nodes; ``self_loops``: a node is its own neighbour."""
         nodes = check_count("nodes", nodes)
         if nodes > MAX_NODES:
             raise InputError(f"nodes: expected at most {MAX_NODES}, got {described(nodes)}")
@@ -224,19 +224,19 @@ class LocalPredictive:
         return share_BTH1[..., 0] * lengths_B[:, None, None].astype(np.float32)
 
     def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
-        """[B, T, H, 2] int64: the first key of the view's ranges within the distance, and the key behind the last."""
+        """[B, T, H, 2] int64: the first key within the distance that the view shows, and the key behind the last."""
         distance = min(check_number("distance", self.distance, 0), float(FAR))
         is_finite_BTH = np.isfinite(centre_BTH)
         centre = np.where(is_finite_BTH, centre_BTH, 0).astype(np.float64)
         first, stop = np.ceil(centre - distance).astype(np.int64), np.floor(centre + distance).astype(np.int64) + 1
         ranges_BT2 = view.ranges()[:, :, None]
-        # An unknown position shows the first key, whose weight becomes NaN.
+        # A position that is not finite shows the first key, whose weight becomes NaN.
         stop = np.minimum(np.where(is_finite_BTH, stop, 1), ranges_BT2[..., 1])
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 
     def spread(self) -> float:
-        """1 / (2 sigma**2), within float32 for any distance: at 0 only a key at the position itself has a weight."""
+        """1 / (2 sigma**2), within float32 for any distance; for distance 0 only a key at the position has a weight."""
         return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
 
@@ -244,7 +244,7 @@ class LocalPredictive:
 class Sentences:
     """Sentences that lie end to end in one row of queries and keys (B is 1), each of which sees only its own keys.
 
-    query_starts, key_starts  integers [sentences + 1], from 0 to T and to S; key_starts None: those of the queries
+    query_starts, key_starts  integers [sentences + 1], from 0 to T and to S; key_starts None: ``query_starts``
     """
 
     query_starts: Any

@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.layers.images import ChannelAndPixelGate, ChannelGate, ImageConvolution
 from fastattn.layers.parameters import Parameters
-from fastattn.spec.images import BlockPlace, ResidualSpec
+from fastattn.spec.images import BlockSizes, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
 GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": ChannelGate, "cbam": ChannelAndPixelGate}
@@ -16,7 +16,7 @@ GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": Cha
 class ResidualBlock:
     """relu(gate(convolutions of x) + x), from ``name.1``, ``.2``, ``.3``, ``.shortcut`` and ``.gate``."""
 
-    def __init__(self, parameters: Parameters, name: str, spec: ResidualSpec, place: BlockPlace):
+    def __init__(self, parameters: Parameters, name: str, spec: ResidualSpec, place: BlockSizes):
         self.ops, strides = parameters.ops, (place.stride, place.stride)
         strided = Window((3, 3), strides, (1, 1))
         windows = [(Window((1, 1)), 1), (strided, spec.groups), (Window((1, 1)), 1)]
@@ -53,7 +53,7 @@ class ResidualEncoder:
         self.stem = ImageConvolution(parameters, f"{name}.stem", window, "relu")
         self.pool = Window((3, 3), (2, 2), (1, 1)) if spec.stem_pool else None
         self.blocks = [
-            ResidualBlock(parameters, f"{name}.layers.{i}", spec, place) for i, place in enumerate(spec.places)
+            ResidualBlock(parameters, f"{name}.layers.{i}", spec, sizes) for i, sizes in enumerate(spec.block_sizes)
         ]
 
     def encode(

@@ -1,4 +1,4 @@
-"""Allocation of the arrays between kernels: while steps are recorded, from an arena that outlives the arrays."""
+"""Allocation of the arrays that kernels pass on: while a step is recorded, from an arena that outlives the arrays."""
 
 import math
 import threading
@@ -10,26 +10,26 @@ import numpy as np
 from fastattn.runtime.threads import current_threads
 
 ALIGNMENT = 64
-LEAST = 1 << 18  # bytes that an arena grows by
+MIN_GROWTH = 1 << 18  # bytes by which an arena grows, at least
 
 
 class Arena:
-    """An allocator for the arrays of programs that run one at a time: freed memory serves the next arrays.
+    """An allocator for the arrays of programs that run one at a time: freed memory serves later arrays.
 
-    When an array is dropped while a step is recorded, every call that reads it is recorded already. So a recording may
-    reuse memory just as the calls themselves do.
+    When an array is dropped while a step is recorded, every call that reads the array is recorded already. So later
+    arrays of the recording may use the memory again.
     """
 
     def __init__(self) -> None:
-        self._rooms: list[np.ndarray] = []
-        self._free: list[tuple[int, int]] = []  # addresses (first, end), ascending, never side by side
+        self._chunks: list[np.ndarray] = []  # all memory
+        self._free: list[tuple[int, int]] = []  # addresses (first, end), ascending, never adjacent
 
     @property
     def size(self) -> int:
-        return sum(len(room) for room in self._rooms)
+        return sum(len(chunk) for chunk in self._chunks)
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
-        """``np.empty``, of memory that is free again when nothing refers to the array."""
+        """``np.empty``; the memory is free again when nothing refers to the array."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
         size = -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         if not size:
@@ -37,17 +37,17 @@ class Arena:
         fitting = (n for n, (first, end) in enumerate(self._free) if end - first >= size)
         n = next(fitting, None)
         if n is None:
-            room = np.empty(max(size, LEAST) + ALIGNMENT, np.uint8)
-            self._rooms.append(room)
-            first = -(-room.ctypes.data // ALIGNMENT) * ALIGNMENT
-            self.give_back(first, first + max(size, LEAST))
+            chunk = np.empty(max(size, MIN_GROWTH) + ALIGNMENT, np.uint8)
+            self._chunks.append(chunk)
+            first = -(-chunk.ctypes.data // ALIGNMENT) * ALIGNMENT
+            self.give_back(first, first + max(size, MIN_GROWTH))
             return self.empty(shape, dtype)
         first, end = self._free[n]
         self._free[n : n + 1] = [(first + size, end)] if first + size < end else []
         return np.asarray(_Block(self, first, first + size, shape, dtype))
 
     def give_back(self, first: int, end: int, bisect_left: Any = bisect_left) -> None:
-        """Free a range of memory. ``bisect_left`` is bound: at the end of the process the module's names go first."""
+        """Free a range of memory. ``bisect_left`` is a default: a process that ends clears the module's names first."""
         n = bisect_left(self._free, (first, end))
         if n < len(self._free) and self._free[n][0] == end:
             end = self._free.pop(n)[1]
@@ -58,7 +58,7 @@ class Arena:
 
 
 class _Block:
-    """A block of an arena's memory, the base of an array; it is freed with the last array."""
+    """A block of an arena's memory, the base of arrays; the block is freed with the last of them."""
 
     def __init__(self, arena: Arena, first: int, end: int, shape: tuple[int, ...], dtype: np.dtype):
         self._arena, self._first, self._end = arena, first, end
@@ -69,7 +69,7 @@ class _Block:
 
 
 class _ThreadState(threading.local):
-    """While a thread records: the arena of its arrays, and the program that notes its kernel calls (``recording``)."""
+    """For a thread that records a step: the arena of its arrays, and the ``recording.Program`` that takes its calls."""
 
     arena: Arena | None = None
     program: Any = None
@@ -79,13 +79,13 @@ state = _ThreadState()
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:
-    """``np.empty``, in the arena of this thread if it has one."""
+    """``np.empty``; while this thread records, in its arena."""
     arena = state.arena
     return np.empty(shape, dtype) if arena is None else arena.empty(shape, dtype)
 
 
 def is_in_arena(base: Any) -> bool:
-    """Whether an array with this ``base`` lies in an arena, or is a view of one that does."""
+    """Whether an array with this ``base`` lies in an arena, or is a view of an array that does."""
     return type(base) is _Block or type(base) is np.ndarray and type(base.base) is _Block
 
 

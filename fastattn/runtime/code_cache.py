@@ -2,11 +2,11 @@
 
 Numba's own cache keys a function on its file's mtime, and misses a change in a file that the function inlines.
 
-A file of the cache is a line that names the format, the SHA-256 of the rest, the length of a JSON object, that object,
-and an object file. Nothing in it is unpickled. It is loaded only if nobody but this user or root can have written it.
+A file of the cache has a line that names the format, the SHA-256 of all that follows, the length of a JSON object, the
+object, and an object file. Nothing is unpickled. A file is loaded only if this user or root alone can have written it.
 
-The sources are those of the kernels and of everything of fastattn that they import: machine code may hold a constant of
-any of them. A regular expression finds the imports: Python's parser would take 0.1 s of every start.
+The sources are those of the kernels and of every module of fastattn that the kernels import: machine code may hold a
+constant of any. A regular expression finds the imports: Python's parser would take 0.1 s of every start.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import (
     PART,
     WINDOWS,
-    NotTrusted,
+    UntrustedFile,
     make_folder,
     open_trusted,
     sweep,
@@ -39,8 +39,8 @@ from fastattn.system.atomic_files import (
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 
 MAGIC = b"fastattn machine code 2\n"
-DIGEST = 32
-_FOLDERS = 2  # of the cache above a file: the folder of these sources and this CPU, and that of all kernels
+DIGEST_BYTES = 32
+_FOLDERS = 2  # of the cache above a file: the folder of these sources and this CPU, and "kernels"
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
@@ -58,31 +58,31 @@ class Code(NamedTuple):
 
 
 class CodeFolder:
-    """The folder of one machine type's compiled code; ``path`` is computed at first use."""
+    """The folder of compiled code for one ``code_digest``; ``path`` is computed at first use."""
 
     def __init__(self, path: Callable[[], Path]):
         self._path = path
-        self._swept = False
+        self._has_removed_unused = False
 
     @property
     def path(self) -> Path:
         return self._path()
 
     def load(self, label: str, key: str) -> Code | None:
-        """Load a variant by the kernel's label and key; None if it is missing or, with a warning, not trusted.
+        """Load the variant of a kernel's label and key; None if it is missing or, with a warning, not trusted.
 
-        ValueError or KeyError for a file of another format.
+        ValueError or KeyError for a file with another content.
         """
         file = self.path / _file_name(label, key)
         try:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
-        except NotTrusted:
+        except UntrustedFile:
             warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
             return None
         except OSError:
             return None
-        start = len(MAGIC) + DIGEST
+        start = len(MAGIC) + DIGEST_BYTES
         if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest():
             warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
             return None
@@ -100,20 +100,20 @@ class CodeFolder:
         data = len(text).to_bytes(4, "little") + text + code.object_file
         parts = [MAGIC, hashlib.sha256(data).digest(), data]
         write_whole(self.path / _file_name(label, key), lambda stream: stream.writelines(parts))
-        if not self._swept:
-            self._swept = True
+        if not self._has_removed_unused:
+            self._has_removed_unused = True
             remove_unused("kernels", self.path)  # kernels of other versions or other CPUs
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[bool]:
-        """Claim a variant while the block compiles it. Yields whether no other process has claimed it.
+        """Claim a variant while the ``with`` block compiles it. Yields whether the claim is this process's.
 
-        The claim of a process ends with the process. True where files cannot be locked.
+        A claim ends with its process. True where files cannot be locked.
         """
         path = self.path / f"{_file_name(label, key)}.claim{PART}"  # ``sweep`` deletes the claim of a killed process
         stream = None
         with contextlib.suppress(OSError):
-            if not WINDOWS:  # it deletes no file that another process waits for
+            if not WINDOWS:  # Windows would not delete a claim that another process has open
                 make_folder(self.path)
                 stream = open(path, "ab")
         if stream is None:
@@ -130,25 +130,25 @@ class CodeFolder:
 
 
 def _file_name(label: str, key: str) -> str:
-    """The name of a variant's file. It follows from the key: two processes that write at once write the same."""
+    """The name of a variant's file, which depends on the key alone: processes that write it at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
-# Types of users' functions depend on user_functions; operations call some functions of runtime by their names.
+# user_functions and runtime too: kernels depend on the types of users' functions, and parts of runtime are compiled.
 ROOTS = "kernels", "user_functions", "runtime"
-# Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES count by their values.
-_NUMBA = (
+# Variables that change what Numba compiles; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES count by the CPU that they name.
+_NUMBA_NAMES = (
     "OPT LOOP_VECTORIZE SLP_VECTORIZE BOUNDSCHECK DEBUGINFO ENABLE_PROFILING ENABLE_AVX EXTEND_VARIABLE_LIFETIMES "
     "DEBUG_JIT DEBUG_NRT DISABLE_INTEL_SVML LLVM_REFPRUNE_PASS LLVM_REFPRUNE_FLAGS"
 )
-SETTINGS = [f"NUMBA_{name}" for name in _NUMBA.split()]
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA_NAMES.split()]
 _PACKAGE = Path(__file__).resolve().parent.parent
-_TICK = 20_000_000  # ns by which a file system's clock may be behind
+_CLOCK_LAG = 20_000_000  # ns by which a file system's clock may be behind
 
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
-    """Path below the package -> contents, of every module below ROOTS and of all that it imports, by path."""
+    """Path below the package -> contents, of all modules below ROOTS and all that they import, sorted by path."""
     sources: dict[str, bytes] = {}
     imported: set[str] = set()
     paths = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
@@ -167,7 +167,7 @@ class _Snapshot(NamedTuple):
     """A snapshot of the package's files.
 
     files  path -> status, of every source file
-    time   nanoseconds since 1970
+    time   when it was taken, in nanoseconds since 1970
     """
 
     files: dict[str, os.stat_result]
@@ -181,8 +181,8 @@ def code_digest() -> str:
     FastattnError if a source was changed while this process imported the sources.
     """
     files, now = _first_snapshot()
-    begun = sys.modules["fastattn"]._imported_at - _TICK
-    _refuse_changed(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
+    start = sys.modules["fastattn"]._imported_at - _CLOCK_LAG
+    _refuse_changed(path for path, status in files.items() if start <= status.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
     settings_text = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{settings_text}".encode()).hexdigest()[:24]
@@ -191,28 +191,28 @@ def code_digest() -> str:
 def check_sources() -> None:
     """Raise FastattnError if a source was changed since the first kernel was called.
 
-    Modules are imported when they are first needed, so that this process may have some old and some new ones. Code that
-    is compiled of both may compute anything, and would be stored under the digest of the old sources.
+    Modules are imported when they are first needed, so that this process may have old modules and new ones. Code that
+    is compiled from both may compute anything, and would be stored under the digest of the old sources.
     """
-    first, now = _first_snapshot().files, dict(_statuses(_PACKAGE))
+    old, new = _first_snapshot().files, dict(_statuses(_PACKAGE))
     _refuse_changed(
-        path for path in first.keys() | now.keys() if _file_stamp(first.get(path)) != _file_stamp(now.get(path))
+        path for path in old.keys() | new.keys() if _file_stamp(old.get(path)) != _file_stamp(new.get(path))
     )
 
 
 def check_kernels(file: str) -> None:
     """Raise FastattnError if a file of kernels was changed since the first kernel was called.
 
-    An operation that is imported later expects the changed kernel, but this process has the code of the earlier kernel.
+    An operation that is imported later expects the changed kernel, but this process has the code of the old kernel.
     """
     if code_digest.cache_info().currsize:
         path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"
-        now = os.stat(path) if os.path.exists(path) else None
-        _refuse_changed([path] if _file_stamp(now) != _file_stamp(_first_snapshot().files.get(path)) else [])
+        status = os.stat(path) if os.path.exists(path) else None
+        _refuse_changed([path] if _file_stamp(status) != _file_stamp(_first_snapshot().files.get(path)) else [])
 
 
 def _refuse_changed(changed: Iterable[str]) -> None:
-    """Raise FastattnError if one of the changed files is a source, or was deleted."""
+    """Raise FastattnError if one of the ``changed`` files is among ``kernel_sources``, or was deleted."""
     names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
     names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
     if names:
@@ -224,9 +224,9 @@ def _first_snapshot() -> _Snapshot:
     return _Snapshot(dict(_statuses(_PACKAGE)), time.time_ns())
 
 
-def _file_stamp(file: os.stat_result | None) -> tuple[int, ...]:
+def _file_stamp(status: os.stat_result | None) -> tuple[int, ...]:
     """Size, time and inode, which change when a file is written or replaced, but not when a link to it is made."""
-    return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if status else ()
 
 
 @functools.cache
@@ -238,29 +238,29 @@ def settings() -> dict[str, str]:
 def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None) -> str:
     """The SHA-256 of the sources and their names, in hexadecimal.
 
-    The cache folder remembers the digest with the sizes and times of all files: reading and hashing the sources would
-    take 15 ms of every start, and looking at the files takes 1.
+    The cache folder remembers the digest with a hash of the sizes and times of all files: to read and hash the sources
+    would take 15 ms of every start, to look at the files takes 1.
 
     files  path -> status, by default as the files are now
     """
     files = dict(_statuses(package)) if files is None else files
     lines = [f"{path} {f.st_size} {f.st_mtime_ns} {f.st_ctime_ns} {f.st_ino}" for path, f in files.items()]
     stamp = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-    memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
+    digest_file = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
-        with open_trusted(memory, 1) as stream:
-            remembered, digest = stream.readall().decode("ascii").split()
-        if remembered == stamp:
-            mark_used(memory, A_DAY)
+        with open_trusted(digest_file, 1) as stream:
+            old_stamp, digest = stream.readall().decode("ascii").split()
+        if old_stamp == stamp:
+            mark_used(digest_file, A_DAY)
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
         total.update(name.encode() + b"\0" + contents)
-    # A file that was written just now may change unseen.
-    if all(abs(time.time_ns() - status.st_ctime_ns) > _TICK for status in files.values()):
+    # A file that was written just now may change again without a new time.
+    if all(abs(time.time_ns() - status.st_ctime_ns) > _CLOCK_LAG for status in files.values()):
         with contextlib.suppress(OSError):
-            make_folder(memory.parent)
-            write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
+            make_folder(digest_file.parent)
+            write_whole(digest_file, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
     return total.hexdigest()
 
 
@@ -268,8 +268,8 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
-                continue  # a file of an editor, perhaps a link to nowhere
-            with contextlib.suppress(FileNotFoundError):  # a link to nowhere, or a file that was deleted meanwhile
+                continue  # a file of an editor, perhaps a broken link
+            with contextlib.suppress(FileNotFoundError):  # a broken link, or a file that was deleted meanwhile
                 if entry.name.endswith(".py"):
                     yield entry.path, entry.stat()
                 elif entry.is_dir() and entry.name != "__pycache__":
@@ -277,7 +277,7 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _numba_version() -> bytes:
-    """The file with Numba's version, read without importing Numba."""
+    """The contents of the file with Numba's version, read without importing Numba; b"" if there is none."""
     spec = importlib.util.find_spec("numba")
     for folder in (spec and spec.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
@@ -288,15 +288,15 @@ def _numba_version() -> bytes:
 def _imports(contents: bytes) -> set[str]:
     """``a.b`` for ``import fastattn.a.b``; ``a`` and ``a.b`` for ``from fastattn.a import b``: b may be a module."""
     modules: set[str] = set()
-    for inside, several in _IMPORT.findall(contents):
-        names = {f"{inside.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", several)}
-        modules |= {name[1:] for name in {inside.decode(), *names} if name}
+    for module, imports in _IMPORT.findall(contents):
+        names = {f"{module.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", imports)}
+        modules |= {name[1:] for name in {module.decode(), *names} if name}
     return modules
 
 
 def _files(package: Path, module: str) -> list[Path]:
     """The files of a module and of the packages above it."""
-    *rooms, last = module.split(".")
-    paths = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
-    paths += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
+    *folders, last = module.split(".")
+    paths = [package.joinpath(*folders[: n + 1]) / "__init__.py" for n in range(len(folders))]
+    paths += [package.joinpath(*folders, last, "__init__.py"), package.joinpath(*folders, f"{last}.py")]
     return [path for path in paths if path.is_file()]

@@ -1,6 +1,6 @@
-"""Around compiling, without a compiler: listeners, locks, a thread with a large stack, a second process that helps.
+"""Locks and threads for compiling, listeners, and a second process that helps; the compiler itself is elsewhere.
 
-One thread compiles at a time; none compiles while the process forks, and few while it ends.
+One thread compiles at a time; no thread compiles while the process forks, nor for _GRACE seconds while it ends.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from fastattn.system.worker_threads import start_thread
 _Result = TypeVar("_Result")
 
 _listeners: list[Callable[[str], None]] = []
-cache_faults: list[OSError] = []  # of this process, in the order in which they came
+cache_faults: list[OSError] = []  # errors of this process while it stored compiled code, the first first
 
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
-# Like a worker process it looks for modules where this program finds them, not in the current folder first. The process
-# that is started forks and ends at once, and this one waits for it: only the system has to wait for its child.
+# The second process looks for modules where this program finds them, not in the current folder first. It is a
+# grandchild, whose parent ends at once: then the system, not this program, has to wait for the second process.
 _SECOND_PROCESS = """
 import os, sys
 if os.fork():
@@ -33,22 +33,22 @@ sys.path[:] = sys.argv[1:]
 from fastattn.runtime.handle import compile_variants
 compile_variants()
 """
-_lifeline: list[int] = []  # the end of a pipe from which the second process sees that this process has ended
+_lifeline: list[int] = []  # the end of a pipe by which the second process notices that this process has ended
 
 compiling = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
-linking = threading.RLock()  # held while a thread loads code, which is quick; taken last
-RETRY = object()
+linking = threading.RLock()  # held while a thread loads code, which is quick; taken behind all other locks
+RETRY = object()  # of work for ``retry_under_lock``: another process is at it, try again
 _variant_locks: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
 _held_locks: list[Any] = []
-_LOOK = 0.02  # seconds
+_RETRY_AFTER = 0.02  # seconds
 _GRACE = 5.0  # seconds for which the threads of an ending process begin no work
-_STACK = 16 << 20  # bytes
-_ended_at = 0.0  # on the monotonic clock, once the process ends
-_threads_at_end: set[int | None] = set()  # the threads of that moment, without the thread in which the process ends
+_STACK_BYTES = 16 << 20
+_ended_at = 0.0  # when ``end_compiling`` was called, by the monotonic clock
+_threads_at_end: set[int | None] = set()  # threads at that time, but for the thread that called ``end_compiling``
 
 
 def lock_of_variant(module: str, name: str, key: str) -> Any:
-    """The lock of the thread that loads or compiles this variant, or waits for another process that does."""
+    """The lock that a thread holds while it loads or compiles this variant, or waits for another process to do so."""
     return _variant_locks.setdefault((module, name, key), threading.RLock())
 
 
@@ -56,25 +56,25 @@ def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
     """``work()`` under a lock, again as long as it returns RETRY; the lock is free in between."""
     while True:
         with lock:
-            result = RETRY if _must_stay() else work()
+            result = RETRY if _must_wait() else work()
         if result is not RETRY:
             return result
-        time.sleep(_LOOK)
+        time.sleep(_RETRY_AFTER)
 
 
-def _must_stay() -> bool:
+def _must_wait() -> bool:
     """Whether this thread must begin nothing because another thread ends the process.
 
-    The thread could not finish its work: LLVM's own state goes with the process. But a handler of ``atexit`` that was
-    registered before ours is called after it, and may wait for this thread: after _GRACE the thread goes on.
+    The thread could not finish its work: LLVM's own state goes with the process. But handlers of ``atexit`` that were
+    registered before ``end_compiling`` run later, and may wait for this thread: after _GRACE it may begin work again.
     """
     return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
 
-def end() -> None:
-    """Wait for the kernel that a daemon thread compiles or loads, and let no thread begin another.
+def end_compiling() -> None:
+    """Wait for the kernel that a daemon thread compiles or loads, and let no thread begin another one.
 
-    Threads that run compiled code are not waited for.
+    The process does not wait for threads that run compiled code.
     """
     global _ended_at
     _ended_at = time.monotonic()
@@ -85,14 +85,14 @@ def end() -> None:
 
 
 def _locks() -> list[Any]:
-    """All locks in the order in which a thread takes them: that of Numba, if it is imported, while it compiles."""
-    # There is no lock yet while another thread imports the module: then no thread compiles.
+    """All locks in the order in which a thread takes them; Numba's own is among them once Numba is imported."""
+    # The module has no lock yet while another thread imports it: then no thread compiles.
     numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
     return [compiling, *([] if numba_lock is None else [numba_lock]), linking]
 
 
 def _before_fork() -> None:
-    """Take all locks: a child would inherit half of what another thread compiles or loads."""
+    """Take all locks, so that a child does not inherit the half-done work of another thread."""
     global _held_locks
     compiling.acquire()
     _held_locks = _locks()
@@ -107,11 +107,11 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     _after_fork()
-    _variant_locks.clear()  # the threads that hold them are not in the child
+    _variant_locks.clear()  # the threads that hold these locks are not in the child
 
 
 def with_large_stack(work: Callable[[], _Result]) -> _Result:
-    """``work()`` in a thread with the stack that Numba and LLVM need; the main thread has one, others may not."""
+    """``work()`` with the large stack that Numba and LLVM need: in the main thread, or in a new thread with one."""
     if threading.current_thread() is threading.main_thread():
         return work()
     results: list[_Result] = []
@@ -124,15 +124,15 @@ def with_large_stack(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    with linking:  # another thread here would take this size for the size before
-        before = threading.stack_size(_STACK)
+    with linking:  # else another thread here would take _STACK_BYTES for the old size
+        old_size = threading.stack_size(_STACK_BYTES)
         try:
             start_thread(thread)
         except (RuntimeError, MemoryError):
             thread = threading.current_thread()
         finally:
-            threading.stack_size(before)
-    if thread is threading.current_thread():  # the system gives no thread: work with the stack that there is
+            threading.stack_size(old_size)
+    if thread is threading.current_thread():  # the system gives no new thread: use this thread's stack
         return work()
     thread.join()
     if failures:
@@ -145,7 +145,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
-    """Call ``listener(name)`` before a kernel is compiled, but not before one is loaded."""
+    """Call ``listener(name)`` before a kernel is compiled, but not before a kernel is loaded from the cache."""
     _listeners.append(listener)
 
 
@@ -164,21 +164,21 @@ def cache_fault() -> str:
 
 @functools.cache
 def start_second_process() -> None:
-    """Start a second process, once, that compiles the slowest kernels, ``handle.VARIANTS``, beside this process.
+    """Start a second process, once, that compiles the slowest kernels, ``handle.VARIANTS``, at the same time.
 
-    Each process claims what it compiles, and waits for what the other has claimed. There is no second process on one
-    CPU or where files cannot be locked.
+    Each process claims the variants that it compiles, and waits for those that the other process has claimed. There is
+    no second process on one CPU or where files cannot be locked.
     """
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return
     command = [sys.executable, "-c", _SECOND_PROCESS, *map(os.path.abspath, sys.path)]
     with contextlib.suppress(OSError):
-        inside, outside = os.pipe()
-        _lifeline.append(outside)
+        read_end, write_end = os.pipe()
+        _lifeline.append(write_end)
         try:
-            silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)]
-            files = [(os.POSIX_SPAWN_DUP2, inside, 0), *silence]
+            no_output = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)]
+            files = [(os.POSIX_SPAWN_DUP2, read_end, 0), *no_output]
             process = os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=files)
         finally:
-            os.close(inside)
+            os.close(read_end)
         os.waitpid(process, 0)

@@ -1,4 +1,4 @@
-"""Kernels as operations call them: by name, so that no compiler is imported before it is needed.
+"""Kernels as operations call them: by name, so that no compiler is imported before a kernel has to be compiled.
 
 A kernel has a variant for each ``signature_of`` its arguments. The machine code of a variant comes from the code cache,
 or from Numba, which is imported only then. Either way ``machine_code`` loads the code.
@@ -25,7 +25,7 @@ from fastattn.runtime.compiling import (
     RETRY,
     cache_faults,
     compiling,
-    end,
+    end_compiling,
     linking,
     lock_of_variant,
     notify_of_compiling,
@@ -38,19 +38,19 @@ from fastattn.runtime.threads import Pool, current_threads, setting, thread_limi
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.records import lazy
 
-CLAIMED_FOR = 60.0  # seconds to wait for another process that compiles a variant
+CLAIM_TIMEOUT = 60.0  # seconds for which another process may keep a variant claimed that it compiles
 _KERNELS = "fastattn.kernels."
 
 
 class UnknownNumba(Exception):
-    """fastattn does not know this version of Numba; kernels run through Numba's public interface instead."""
+    """fastattn does not know this version of Numba, whose public interface has to compile kernels."""
 
 
 class CompiledKernel(NamedTuple):
     """A compiled variant of a kernel or a function in this process.
 
-    addresses  role -> address of a C function
-    classes    classes to which the code refers
+    addresses  role, see ``Code.exports`` -> address of a C function
+    classes    the classes in the variant's key, which the code refers to
     """
 
     wrapper: Callable[..., int]
@@ -58,8 +58,8 @@ class CompiledKernel(NamedTuple):
     classes: list[type]
 
 
-class _Compiled:
-    """The base of kernels and compiled functions: loads variants from the code cache, or compiles and stores them."""
+class _CompiledBase:
+    """The base of Kernel and CompiledFunction: loads variants from the code cache, or compiles and stores them."""
 
     def __init__(self, module: str, name: str, function: Callable | None = None):
         self.__module__, self.__name__, self._function = module, name, function
@@ -76,18 +76,18 @@ class _Compiled:
         """The Python function; the module that defines it imports Numba."""
         if self._function is None:
             function = getattr(importlib.import_module(self.__module__), self.__name__)
-            if self._function is None:  # else the import has set it: ``kernel_of``
+            if self._function is None:  # else ``kernel_of`` has set it during the import
                 self._function = function
         return self._function
 
     def _variant(self, key: str, classes: list[type]) -> CompiledKernel:
         """The variant with this key, loaded or compiled.
 
-        UnknownNumba where neither is possible, FastattnError where a source was changed since the process began.
+        UnknownNumba where neither is possible, FastattnError where a source was changed since the process started.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
             compiled = self.variants.get(key) or retry_under_lock(linking, lambda: self._load(key, classes))
-            compiled = compiled or self._make(key, classes)
+            compiled = compiled or self._compile_or_wait(key, classes)
         with linking:  # another thread may add another variant
             self.wrappers = [variant.wrapper for variant in self.variants.values()]
         return compiled
@@ -106,13 +106,13 @@ class _Compiled:
             compiled = self.variants[key] = CompiledKernel(*load(code, classes), classes)
         return compiled
 
-    def _make(self, key: str, classes: list[type]) -> CompiledKernel:
-        """Compile the variant, or load what another process compiles within CLAIMED_FOR."""
+    def _compile_or_wait(self, key: str, classes: list[type]) -> CompiledKernel:
+        """Compile the variant, or load it if another process compiles it within CLAIM_TIMEOUT."""
         if self._is_cached:
             check_sources()
-        deadline = time.monotonic() + CLAIMED_FOR
+        deadline = time.monotonic() + CLAIM_TIMEOUT
 
-        def make() -> Any:
+        def compile_or_retry() -> Any:
             if self._is_cached:
                 start_second_process()
             with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
@@ -120,7 +120,7 @@ class _Compiled:
                     return RETRY
                 return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
-        return retry_under_lock(compiling, make)
+        return retry_under_lock(compiling, compile_or_retry)
 
     def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
@@ -141,14 +141,14 @@ class _Compiled:
 
     @property
     def _is_cached(self) -> bool:
-        """Whether the function is of this package: the code cache depends on its sources alone."""
+        """Whether the function is of this package: the code cache's digest covers no other sources."""
         return self.__module__.startswith("fastattn.")
 
 
-class Kernel(_Compiled):
+class Kernel(_CompiledBase):
     """A compiled loop over tasks, which a call shares among the caller's threads. See ``jit.kernel``.
 
-    Code before the loop runs once for each part of the tasks: it writes nothing. Scratch memory lies inside the loop.
+    Code before the loop runs once for each part of the tasks: it must not write. Scratch memory lies inside the loop.
     """
 
     def __call__(self, *arguments: Any) -> None:
@@ -160,12 +160,12 @@ class Kernel(_Compiled):
             return
         pool, threads = _pool, current_threads()
         for wrapper in self.wrappers:
-            missing = wrapper(pool.address, threads, *arguments)
-            if missing > 0:
-                missing = wrapper(pool.address, 1 + pool.ensure(missing, _launch.address()), *arguments)
-            if missing == 0:
+            result = wrapper(pool.address, threads, *arguments)
+            if result > 0:  # the number of helpers that the pool needs first
+                result = wrapper(pool.address, 1 + pool.ensure(result, _launch.address()), *arguments)
+            if result == 0:
                 return
-        self.compile(*arguments)  # also if another thread changed an argument during the calls above
+        self.compile(*arguments)  # no variant fits, perhaps since another thread changed an argument meanwhile
         self(*arguments)
 
     def compile(self, *arguments: Any) -> None:
@@ -177,11 +177,11 @@ class Kernel(_Compiled):
         key = signature_of(arguments, classes)
         if key in self.variants and self.variants[key].wrapper(0, 0, *arguments) == MISMATCH:
             raise TypeError(f"{self.label} does not take these values of {key}")
-        with contextlib.suppress(UnknownNumba):  # then the next call goes through Numba
+        with contextlib.suppress(UnknownNumba):  # then the next call goes through Numba's public interface
             self._variant(key, classes)
 
     def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
-        """(the address of ``entry``, the packed arguments): a call that compiled code can make later.
+        """A call that compiled code can make later: (the address of the variant's ``entry``, the packed arguments).
 
         The caller keeps the arrays among the arguments alive. None where only Numba's public interface compiles.
         """
@@ -198,7 +198,7 @@ class Kernel(_Compiled):
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Compile the variant of this key into the code cache; the key names the classes of its named tuples."""
+        """Compile the variant with this key into the code cache; the key has the names of its tuples' classes."""
         classes_of_key = re.findall(r"([\w.]+):(\w+)\(", key)
         self._variant(key, [getattr(importlib.import_module(module), name) for module, name in classes_of_key])
 
@@ -213,7 +213,7 @@ class Kernel(_Compiled):
     def _call_by_numba(self, arguments: tuple) -> None:
         call = None if setting.forced else self.record(*arguments)
         if call is None:
-            setting.team.call(self.plain, arguments)
+            setting.team.call(self.numba_kernel, arguments)
         else:
             from fastattn.runtime.pool_code import run_tasks
 
@@ -221,14 +221,14 @@ class Kernel(_Compiled):
             setting.team.call(run_tasks, (entry, packed.ctypes.data))
 
     @lazy
-    def plain(self) -> Any:
+    def numba_kernel(self) -> Any:
         """The kernel compiled by Numba's public interface alone."""
         from fastattn.runtime.loop import compile_by_numba
 
         return compile_by_numba(self.function)
 
 
-class CompiledFunction(_Compiled):
+class CompiledFunction(_CompiledBase):
     """A compiled function that takes ``count`` int64, two or more, and returns an int64 other than MISMATCH."""
 
     def __init__(self, module: str, name: str, count: int):
@@ -246,7 +246,7 @@ class CompiledFunction(_Compiled):
         return self._compiled().addresses["plain"]
 
     def _compiled(self) -> CompiledKernel:
-        """The compiled function; once it is compiled, no call waits for a thread that compiles something else."""
+        """The compiled function; once there is one, no call waits for a thread that compiles something else."""
         key = str(self.count)
         return self.variants.get(key) or self._variant(key, [])
 
@@ -261,7 +261,7 @@ _TYPES = "fastattn.kernels.attention.arguments:"
 _SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
 _MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
 _SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
-# (file, kernel, key) of variants that nearly every model needs, whatever its precision, in the order of need.
+# (file, kernel, key) of variants that nearly every model needs, whatever its precision, in the order in which it does.
 VARIANTS = (
     (
         "attention.sentences",
@@ -275,7 +275,7 @@ VARIANTS = (
 def compile_variants() -> None:
     """Compile all VARIANTS that are neither cached nor claimed, in the process that ``start_second_process`` starts.
 
-    The second process ends at once when the first one ends, or at Ctrl-C.
+    This process ends at once when the process that started it ends, or at Ctrl-C.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -290,13 +290,14 @@ _kernels: dict[tuple[str, str], Kernel] = {}
 def kernel_named(file: str, name: str) -> Kernel:
     """The kernel ``name`` of fastattn.kernels.``file``, which is not imported while the code cache has the code.
 
-    FastattnError if the file was changed since the process began.
+    FastattnError if the file was changed since the process started.
     """
     check_kernels(file)
     return _kernels.setdefault((file, name), Kernel(_KERNELS + file, name))
 
 
 def kernel_of(function: Callable) -> Kernel:
+    """The Kernel of a Python function, which ``kernel_named`` may have made before the function's file was imported."""
     module, name = function.__module__, function.__name__
     if not module.startswith(_KERNELS):
         return functools.update_wrapper(Kernel(module, name, function), function)  # type: ignore[return-value]
@@ -306,7 +307,7 @@ def kernel_of(function: Callable) -> Kernel:
 
 
 def pool_and_threads() -> tuple[int, int]:
-    """(the address of the pool, the number of threads of a kernel called here), once its helpers run."""
+    """(the pool's address, the number of threads of a kernel that is called here); starts the helpers for them."""
     pool, threads = _pool, current_threads()
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 
@@ -330,6 +331,6 @@ _serve = CompiledFunction("fastattn.runtime.pool_code", "serve", 2)
 _launch = CompiledFunction("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
 run_program = CompiledFunction("fastattn.runtime.pool_code", "run_program", 6)
-atexit.register(end)
+atexit.register(end_compiling)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

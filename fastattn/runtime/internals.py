@@ -1,11 +1,11 @@
-"""All that fastattn takes of Numba beyond its public interface: how a kernel becomes machine code.
+"""All that fastattn uses of Numba beyond the public interface: how a kernel becomes machine code.
 
-Numba optimizes and translates every compiled function by itself, and again in each caller that it is linked into; a
-``prange`` adds three such layers. A kernel with its helpers took 2 to 3 times as long that way. Here a helper stays as
-it was lowered until its kernel is compiled. The kernel's module takes in all helpers, is optimized once and translated
-to an object file, which needs neither Numba nor its runtime when it is loaded.
+Numba optimizes and translates every compiled function by itself, and again in each caller that links it; a ``prange``
+adds three such layers. To compile a kernel with its helpers took 2 to 3 times as long that way. Here a helper stays as
+Numba lowered it until its kernel is compiled. The kernel's module takes in all helpers, is optimized once, and becomes
+an object file, which needs neither Numba nor Numba's runtime when it is loaded.
 
-``jit`` imports this module for the version of Numba that it knows; other versions use their public interface alone.
+``jit`` imports this module for one version of Numba; of other versions it uses the public interface alone.
 """
 
 import functools
@@ -26,14 +26,14 @@ from fastattn.system.records import lazy
 
 class _Library(codegen.JITCodeLibrary):
     def _optimize_functions(self, module):
-        module.data_layout = self._codegen._data_layout  # nothing else: ``object_file`` optimizes
+        module.data_layout = self._codegen._data_layout  # optimizes nothing: ``object_file`` does
 
 
 class _HelperLibrary(_Library):
-    """A helper's own code, to be linked into kernels, without the code of the helpers that it calls."""
+    """A helper's own code, which kernels link, without the code of the helpers that the helper calls."""
 
     def finalize(self):
-        # The engine gets the symbol of the helper's environment in Numba, but no code to translate.
+        # Numba's engine gets the symbols of the helper's environments, but no code to translate.
         names = [v.name for v in self._final_module.global_variables if v.name.startswith("_ZN08NumbaEnv")]
         code = self._final_module
         self._final_module = llvm.parse_assembly("\n".join(f"@{name} = common global ptr null" for name in names))
@@ -45,15 +45,15 @@ class _HelperLibrary(_Library):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self):
-        """The module with the code of all that it calls, for a library of Numba, which links nothing further."""
-        whole = self.unlinked_module.clone()
+        """The module with the code of all helpers that it calls, for a library of Numba, which links no others."""
+        module = self.unlinked_module.clone()
         for code in _codes_of(self._linking_libraries):
-            whole.link_in(code, preserve=True)
-        return whole
+            module.link_in(code, preserve=True)
+        return module
 
 
 def _codes_of(libraries):
-    """Yield the code of libraries and of all helpers that they call, directly or not, each once."""
+    """Yield the code of the libraries and of all helpers that they call, directly or indirectly, each once."""
     stack, visited = list(libraries), set()
     while stack:
         library = stack.pop()
@@ -85,9 +85,9 @@ _UNUSED_PASSES = {
 
 
 @functools.cache
-def _size_of(kind):
-    """Bytes of a value of an LLVM type. Numba needs them for each variable; each time llvmlite would parse a module."""
-    return kind.get_abi_size(cpu_target.target_context.target_data)
+def _size_of(llvm_type):
+    """Bytes of a value of the type. Numba needs them for each variable; each time llvmlite would parse a module."""
+    return llvm_type.get_abi_size(cpu_target.target_context.target_data)
 
 
 class _HelperCompiler(compiler.Compiler):
@@ -104,8 +104,8 @@ class _HelperCompiler(compiler.Compiler):
         return [manager]
 
 
-# Without Numba's runtime helpers do not count references to their arrays, each an atomic instruction.
-HELPER = {
+# "_nrt": without Numba's runtime, helpers do not count references to arrays, which takes an atomic instruction each.
+HELPER_OPTIONS = {
     "pipeline_class": _HelperCompiler,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
@@ -116,11 +116,11 @@ HELPER = {
 
 def compile_helper(function: Callable) -> Callable:
     """Decorator of functions that kernels call: LLVM inlines them, and Python never calls them."""
-    helper = numba.njit(**HELPER)(function)
+    helper = numba.njit(**HELPER_OPTIONS)(function)
     resolve = helper.get_call_template
 
     def resolve_any(args, kws):
-        """A literal number is typed like any other number, so that it makes no variant of its own."""
+        """Type a literal number like any other number, so that there is no variant for each literal."""
         return resolve(tuple(map(types.unliteral, args)), {name: types.unliteral(kind) for name, kind in kws.items()})
 
     helper.get_call_template = resolve_any
@@ -128,18 +128,18 @@ def compile_helper(function: Callable) -> Callable:
 
 
 def reads_settings(environment: dict[str, str]) -> bool:
-    """Whether Numba's settings are those of this environment.
+    """Whether Numba's SETTINGS are those that it reads from this environment.
 
-    A program may have set others later, in ``numba.config``, or in a file that Numba reads.
+    A program may have changed them later, in ``numba.config``, or in a file that Numba reads.
     """
     spec = importlib.util.find_spec(config.__name__)
     assert spec is not None and spec.loader is not None
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
-    del fresh.NUMBA_NUM_THREADS  # Numba refuses another number once it has threads
-    fresh._env_reloader.process_environ(environment)
+    expected = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(expected)
+    del expected.NUMBA_NUM_THREADS  # Numba refuses another number once it has threads
+    expected._env_reloader.process_environ(environment)
     names = [{"NUMBA_DEBUGINFO": "DEBUGINFO_DEFAULT"}.get(name, name.removeprefix("NUMBA_")) for name in SETTINGS]
-    return all(repr(getattr(fresh, name, None)) == repr(getattr(config, name, None)) for name in names)
+    return all(repr(getattr(expected, name, None)) == repr(getattr(config, name, None)) for name in names)
 
 
 def target_context() -> Any:
@@ -151,17 +151,17 @@ def empty_module(name: str) -> Any:
     return target_context().codegen()._create_empty_module(name)
 
 
-def call_compiled(builder: Any, result: Any, values: list, returned: Any) -> Any:
-    """Emit a call of the compiled helper with this CompileResult; its value is cast to the type ``returned``."""
+def call_compiled(builder: Any, result: Any, values: list, return_type: Any) -> Any:
+    """Emit a call of the compiled helper with this CompileResult; the value is cast to ``return_type``."""
     context = target_context()
     _, value = context.call_internal_no_propagate(builder, result.fndesc, result.signature, values)
     if result.signature.return_type == types.none:
-        return context.get_constant(returned, 0)
-    return context.cast(builder, value, result.signature.return_type, returned)
+        return context.get_constant(return_type, 0)
+    return context.cast(builder, value, result.signature.return_type, return_type)
 
 
 def object_file(module: Any, libraries: list, exports: list[str]) -> tuple[bytes, list[str]]:
-    """(object file, the symbols that it needs) of a module with the code of all helpers that it calls.
+    """(object file, the symbols that it needs) of a module, and of the helpers' code in ``libraries``.
 
     exports  the functions of the module that stay visible
     """
@@ -172,8 +172,8 @@ def object_file(module: Any, libraries: list, exports: list[str]) -> tuple[bytes
         code.link_in(helper_code, preserve=True)
     for function in code.functions:
         if not function.is_declaration and function.name not in exports:
-            # No other module calls it, so only its inlined copies stay. No other module may find a function of this
-            # name either, since LLVM changes its parameters: an internal symbol would be found.
+            # No other module calls the function, so only inlined copies stay. No other module may find its symbol
+            # either, since LLVM changes the parameters: it would find an internal symbol.
             function.linkage = "private"
     for variable in code.global_variables:
         if variable.linkage == llvm.Linkage.common:  # an environment of Numba, which this code does not use

@@ -1,4 +1,4 @@
-"""From a kernel's source to machine code that needs no Numba when it is called.
+"""From a kernel's Python function to machine code that needs no Numba when it is called.
 
 The machine code is the kernel and a wrapper, which unpacks the arguments of a call from Python and shares the tasks
 among threads.
@@ -26,25 +26,25 @@ from fastattn.runtime.threads import READY
 
 
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
-    """A kernel for arguments of this key (``signature_of``): its wrapper, and ``entry(arguments, first, end)``.
+    """A kernel for arguments of this key (``signature_of``): a wrapper, and ``entry(arguments, first, end)``.
 
-    entry  does the tasks from first to end with the arguments at an address, and returns the number of all tasks
+    entry  does the tasks from ``first`` to ``end`` with the arguments at an address; returns the number of all tasks
     Raises Numba's errors where the kernel cannot be compiled.
     """
     expected = argument_types(key, classes)
-    result = _compiled(_cut(function), types.int64, types.int64, *(argument.type for argument in expected))
-    sharing = _compiled(share, *[types.int64] * 5)
+    result = _compile(_ranged(function), types.int64, types.int64, *(argument.type for argument in expected))
+    share_result = _compile(share, *[types.int64] * 5)
     context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
-    kinds = ir.LiteralStructType([context.get_value_type(argument.type) for argument in expected])
-    entry = _emit_entry(module, exports["entry"], result, kinds)
-    run = functools.partial(_emit_shared, sharing, entry, kinds)
+    arguments_type = ir.LiteralStructType([context.get_value_type(argument.type) for argument in expected])
+    entry = _emit_entry(module, exports["entry"], result, arguments_type)
+    run = functools.partial(_emit_shared, share_result, entry, arguments_type)
     emit_wrapper(context, module, exports["wrapper"], expected, run)
-    return _code(module, [result, sharing], exports)
+    return _code(module, [result, share_result], exports)
 
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
-    """A function of ``count`` int64, at least two: its wrapper, and "plain", a C function that returns an int64."""
-    result = _compiled(compile_helper(function), *[types.int64] * count)
+    """A function of ``count`` int64, at least two: a wrapper, and "plain", a C function that returns an int64."""
+    result = _compile(compile_helper(function), *[types.int64] * count)
     context, module = target_context(), empty_module(name)
     exports = _symbols(name, str(count), "wrapper", "plain")
     plain = ir.Function(module, ir.FunctionType(I64, [I64] * count), exports["plain"])
@@ -56,19 +56,19 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
 
 
 @functools.cache
-def _cut(function: Callable) -> Any:
+def _ranged(function: Callable) -> Any:
     return compile_helper(cut_loop(function))
 
 
-def _compiled(helper: Any, *kinds: Any) -> Any:
-    helper.compile(kinds)
-    return helper.overloads[kinds]
+def _compile(helper: Any, *argument_types: Any) -> Any:
+    helper.compile(argument_types)
+    return helper.overloads[argument_types]
 
 
 def _symbols(name: str, key: str, *roles: str) -> dict[str, str]:
     """Role -> symbol, which differs for every kernel and every key."""
-    own = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return {role: f"fastattn.{name}.{own}.{role}" for role in roles}
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return {role: f"fastattn.{name}.{digest}.{role}" for role in roles}
 
 
 def _code(module: Any, results: list, exports: dict[str, str]) -> Code:
@@ -77,7 +77,7 @@ def _code(module: Any, results: list, exports: dict[str, str]) -> Code:
 
 
 def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any:
-    """The tasks as a function of the same type for all kernels, whose arguments are a structure in memory."""
+    """The tasks as a function, of the same type for all kernels, that takes the arguments as a structure in memory."""
     entry = ir.Function(module, ir.FunctionType(I64, [I64] * 3), name)
     entry.attributes.add("noinline")  # the wrapper calls it in several places
     builder = ir.IRBuilder(entry.append_basic_block())
@@ -93,12 +93,13 @@ WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # (self, address of the argumen
 
 
 class ArgumentType(NamedTuple):
-    """An argument's type as ``signature_of`` writes it, and Numba's type.
+    """An argument's type, read from the text of ``signature_of``.
 
     kind       "array", "tuple", "object", or the letter of a number or None
+    type       Numba's type
     number     NumPy's number of an array's dtype
     items      the types in a tuple
-    has_class  whether the class of a tuple or object is in the table
+    has_class  whether the wrapper's table has the class of the tuple or object
     """
 
     kind: str
@@ -125,42 +126,42 @@ def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]
         if token.endswith("("):
             class_ = next(classes) if len(token) > 1 else None
             items = tuple(_types(tokens, classes))
-            kinds = [item.type for item in items]
-            kind = types.BaseTuple.from_types(kinds, class_) if class_ else types.Tuple(tuple(kinds))
-            expected.append(ArgumentType("tuple", kind, items=items, has_class=class_ is not None))
+            item_types = [item.type for item in items]
+            type_ = types.BaseTuple.from_types(item_types, class_) if class_ else types.Tuple(tuple(item_types))
+            expected.append(ArgumentType("tuple", type_, items=items, has_class=class_ is not None))
         elif token[0] == "<":
             expected.append(ArgumentType("object", next(classes)._numba_type_, has_class=True))  # type: ignore[attr-defined]
         elif token in _SCALARS:
             expected.append(ArgumentType(token, _SCALARS[token]))
         elif token != ",":
             dtype = np.dtype(token[0])
-            kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
-            expected.append(ArgumentType("array", kind, dtype.num))
+            type_ = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
+            expected.append(ArgumentType("array", type_, dtype.num))
     return expected
 
 
 class _Unpacker:
-    """Emits code that takes Python objects apart, and branches to ``mismatch`` where one has another type."""
+    """Emits code that takes Python objects apart, and branches to ``mismatch`` where an object has another type."""
 
     def __init__(self, context: Any, builder: Any, table: Any):
         self.context, self.builder, self.table = context, builder, table
         self.mismatch = builder.append_basic_block("wrong")
-        self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
+        self.next_class = len(layout.FUNCTIONS) + len(layout.OBJECTS)  # its number in the table
 
-    def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
-        moved = self.builder.add(address, I64(offset)) if offset else address
-        return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
+    def load(self, address: Any, offset: int = 0, type_: Any = I64) -> Any:
+        address = self.builder.add(address, I64(offset)) if offset else address
+        return self.builder.load(self.builder.inttoptr(address, type_.as_pointer()))
 
-    def entry(self, number: int) -> Any:
-        return self.at(self.table, 8 * number)
+    def table_word(self, number: int) -> Any:
+        return self.load(self.table, 8 * number)
 
     def object(self, value: Any) -> Any:
-        return self.entry(len(layout.FUNCTIONS) + layout.OBJECTS.index(value))
+        return self.table_word(len(layout.FUNCTIONS) + layout.OBJECTS.index(value))
 
     def call(self, name: str, *arguments: Any, returns: Any = I64) -> Any:
-        kind = ir.FunctionType(returns, [argument.type for argument in arguments])
-        address = self.entry(layout.FUNCTIONS.index(name))
-        return self.builder.call(self.builder.inttoptr(address, kind.as_pointer()), arguments)
+        function_type = ir.FunctionType(returns, [argument.type for argument in arguments])
+        address = self.table_word(layout.FUNCTIONS.index(name))
+        return self.builder.call(self.builder.inttoptr(address, function_type.as_pointer()), arguments)
 
     def equal(self, first: Any, second: Any) -> Any:
         return self.builder.icmp_signed("==", first, second if isinstance(second, ir.Value) else first.type(second))
@@ -170,17 +171,17 @@ class _Unpacker:
         self.builder.cbranch(condition, match, self.mismatch)
         self.builder.position_at_end(match)
 
-    def is_a(self, kind: Any, value: Any) -> Any:
-        """Whether the Python type ``kind`` is the class ``value`` or a subclass of it."""
-        base = self.object(value)
+    def is_subclass(self, kind: Any, class_: Any) -> Any:
+        """Whether the Python type at ``kind`` is ``class_`` or a subclass."""
+        base = self.object(class_)
         result = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
         with self.builder.if_then(self.builder.not_(self.equal(kind, base)), likely=False):
-            below = self.call("PyType_IsSubtype", kind, base, returns=I32)
-            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), result)
+            answer = self.call("PyType_IsSubtype", kind, base, returns=I32)
+            self.builder.store(self.builder.icmp_signed("!=", answer, I32(0)), result)
         return self.builder.load(result)
 
     def number(self, value: Any) -> Any:
-        """A number that a function of Python returned, where -1 may stand for a failure."""
+        """A number that a function of Python returned; a mismatch if it is -1 because of an error."""
         failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
         with self.builder.if_then(self.equal(value, -1), likely=False):
             error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
@@ -201,15 +202,15 @@ class _Unpacker:
         return self.number(self.builder.load(number))
 
     def unpack(self, expected: ArgumentType, value: Any) -> Any:
-        """The value in Numba's representation of the expected type."""
-        builder, kind = self.builder, self.at(value, layout.TYPE)
+        """The Python object at ``value`` as Numba represents the expected type."""
+        builder, kind = self.builder, self.load(value, layout.TYPE)
         if expected.kind == "I":
             return self.integer(value, kind)
         if expected.kind == "B":
             self.require(builder.or_(self.equal(kind, self.object(bool)), self.equal(kind, self.object(np.bool_))))
             return builder.icmp_signed("!=", self.call("PyObject_IsTrue", value, returns=I32), I32(0))
         if expected.kind == "D":
-            self.require(self.is_a(kind, float))
+            self.require(self.is_subclass(kind, float))
             return self.call("PyFloat_AsDouble", value, returns=DOUBLE)
         if expected.kind == "F":
             self.require(self.equal(kind, self.object(np.float32)))
@@ -218,8 +219,8 @@ class _Unpacker:
             self.require(self.equal(value, self.object(None)))
             return self.context.get_dummy_value()
         if expected.has_class:
-            self.require(self.equal(kind, self.entry(self.classes)))
-            self.classes += 1
+            self.require(self.equal(kind, self.table_word(self.next_class)))
+            self.next_class += 1
         return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
 
     def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
@@ -241,23 +242,23 @@ class _Unpacker:
 
     def array(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         array_type: Any = expected.type
-        self.require(self.is_a(kind, np.ndarray))
-        dtype = self.at(value, layout.DTYPE)
-        self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), expected.number))
-        self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
-        self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
+        self.require(self.is_subclass(kind, np.ndarray))
+        dtype = self.load(value, layout.DTYPE)
+        self.require(self.equal(self.load(dtype, layout.TYPE_NUMBER, I32), expected.number))
+        self.require(self.builder.not_(self.equal(self.load(dtype, layout.BYTE_ORDER, I8), ord(">"))))
+        self.require(self.equal(self.load(value, layout.NDIM, I32), array_type.ndim))
         expected_flags = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
-        flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
+        flags = self.builder.and_(self.load(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
         self.require(self.equal(flags, expected_flags))
         array = self.context.make_array(array_type)(self.context, self.builder)
         shape, strides = (
-            [self.at(address, 8 * axis) for axis in range(array_type.ndim)]
-            for address in (self.at(value, layout.SHAPE), self.at(value, layout.STRIDES))
+            [self.load(address, 8 * axis) for axis in range(array_type.ndim)]
+            for address in (self.load(value, layout.SHAPE), self.load(value, layout.STRIDES))
         )
         count: Any = I64(1)
         for extent in shape:
             count = self.builder.mul(count, extent)
-        data = self.builder.inttoptr(self.at(value, layout.DATA), array.data.type)
+        data = self.builder.inttoptr(self.load(value, layout.DATA), array.data.type)
         itemsize = self.context.get_abi_sizeof(self.context.get_data_type(array_type.dtype))
         populate_array(array, data, shape, strides, I64(itemsize), None)
         return array._getvalue()
@@ -266,12 +267,12 @@ class _Unpacker:
 def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
     """A function ``name`` of type WRAPPER for a kernel of these arguments, called with (pool, threads, *arguments).
 
-    It has all tasks done by so many threads, and returns 0. Where that takes more helpers than the pool at the address
-    has, it does nothing and returns their number; for arguments of other types it returns MISMATCH. With ``threads`` 0
-    it only writes the structure of the arguments to the address ``pool``, if that is not 0, and returns its size.
-    It finds Python's functions and classes in the table of ``machine_code``.
+    The wrapper has all tasks done by at most ``threads`` threads, and returns 0. If that takes more helpers than the
+    pool at the address ``pool`` has, it does nothing and returns the number of helpers; for arguments of other types it
+    returns MISMATCH. With ``threads`` 0 it only writes the arguments as a structure to the address ``pool``, if that is
+    not 0, and returns the structure's size. Python's functions and classes are in the table of ``machine_code``.
 
-    run  run(builder, pool, threads, values, unpacker) emits the work; its result is what the wrapper returns
+    run  run(builder, pool, threads, values, unpacker) emits the work, and returns the value that the wrapper returns
     """
     wrapper = ir.Function(module, WRAPPER, name)
     # Python unwinds a daemon thread that takes the GIL again while the process ends.
@@ -282,7 +283,7 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
     unpacker.require(unpacker.equal(wrapper.args[2], 2 + len(expected)))
 
     def argument(n: int) -> Any:
-        return unpacker.at(wrapper.args[1], 8 * n)
+        return unpacker.load(wrapper.args[1], 8 * n)
 
     pool, threads = (unpacker.unpack(ArgumentType("I", types.int64), argument(n)) for n in range(2))
     values = [unpacker.unpack(kind, argument(2 + n)) for n, kind in enumerate(expected)]
@@ -293,7 +294,7 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
 
 
 def _emit_shared(
-    share: Any,
+    share_result: Any,
     entry: Any,
     arguments_type: Any,
     builder: Any,
@@ -302,7 +303,7 @@ def _emit_shared(
     values: list,
     unpacker: _Unpacker,
 ) -> Any:
-    """``run`` of ``emit_wrapper`` for a kernel: has ``entry`` do the tasks by the compiled ``pool_code.share``."""
+    """``run`` of ``emit_wrapper`` for a kernel: calls the compiled ``pool_code.share``, which calls ``entry``."""
     arguments: Any = ir.Constant(arguments_type, ir.Undefined)
     for n, value in enumerate(values):
         arguments = builder.insert_value(arguments, value, n)
@@ -318,13 +319,13 @@ def _emit_shared(
             state = unpacker.call("PyEval_SaveThread")
             ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
             arguments_of_share = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
-            builder.store(call_compiled(builder, share, arguments_of_share, types.int64), result)
+            builder.store(call_compiled(builder, share_result, arguments_of_share, types.int64), result)
             unpacker.call("PyEval_RestoreThread", state, returns=VOID)
     return builder.load(result)
 
 
 def _emit_plain(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-    """``run`` of ``emit_wrapper`` for a function of integers: ``pool`` and ``threads`` are its first two arguments."""
+    """``run`` of ``emit_wrapper`` for a function of integers, whose first two are ``pool`` and ``threads``."""
     state = unpacker.call("PyEval_SaveThread")
     result = builder.call(function, [pool, threads, *values])
     unpacker.call("PyEval_RestoreThread", state, returns=VOID)

@@ -1,7 +1,7 @@
 """A kernel's shared loop: ``for i in prange(0, tasks)``, the last statement of an ordinary Numba kernel.
 
-Numba's parallel compiler takes the function as it is. Threads of the pool call a second function of the same source,
-which does a range of tasks; ``cut_loop`` makes it when the kernel is compiled, so that loading a kernel costs nothing.
+Numba's parallel compiler takes the function as it is. Threads of the pool call a second function, of the same source,
+that does a range of tasks. ``cut_loop`` makes it when the kernel is compiled: a kernel from the cache needs none.
 """
 
 import ast
@@ -18,13 +18,13 @@ from fastattn.runtime.threads import setting
 
 # The options of numba.njit for all compiled code.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
-# Numba makes only that loop parallel: a thread does anything else as quickly by itself.
+# Numba makes the loop alone parallel, not these: a thread computes them as quickly by itself.
 _NOT_PARALLEL = "comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"
 _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 
 
 def check_loop(function: Callable) -> None:
-    """TypeError for a function that can have no shared loop; ``cut_loop`` checks the rest when it is compiled."""
+    """Raise TypeError for a function that can have no shared loop; ``cut_loop`` checks the loop itself later."""
     if "prange" not in function.__code__.co_names:
         raise _loop_error(function, "is without one")
     if function.__code__.co_freevars:
@@ -34,8 +34,8 @@ def check_loop(function: Callable) -> None:
 def cut_loop(function: Callable) -> Callable:
     """The kernel as ``cut(first, end, *arguments)``, which does the tasks from ``first`` to ``end``, if they exist.
 
-    It returns the number of all tasks. Lines and names are the function's own. TypeError unless the last statement is
-    ``for i in prange(0, tasks)``, and the only ``prange``.
+    ``cut`` returns the number of all tasks. Lines and names are the kernel's own. TypeError unless the last statement
+    is ``for i in prange(0, tasks)``, with the only ``prange``.
     """
     lines, start = inspect.getsourcelines(function)
     tree = ast.parse("\n" * (start - 1) + inspect.cleandoc("\n" + "".join(lines)))
@@ -57,8 +57,8 @@ def cut_loop(function: Callable) -> Callable:
     count = ast.Assign([ast.Name(_TASKS, ast.Store())], call.args[1])
     loop.iter = ast.parse(f"range({_FIRST}, {_END} if {_END} < {_TASKS} else {_TASKS})", mode="eval").body
     definition.body[-1:] = [count, loop, ast.Return(ast.Name(_TASKS, ast.Load()))]
-    for added in (*definition.args.args[:2], count, *ast.walk(loop.iter), *ast.walk(definition.body[-1])):
-        ast.copy_location(added, loop)
+    for node in (*definition.args.args[:2], count, *ast.walk(loop.iter), *ast.walk(definition.body[-1])):
+        ast.copy_location(node, loop)
     ast.fix_missing_locations(tree)
     module = compile(tree, function.__code__.co_filename, "exec", dont_inherit=True)
     (code,) = (constant for constant in module.co_consts if isinstance(constant, CodeType))
@@ -70,7 +70,7 @@ def cut_loop(function: Callable) -> Callable:
 def compile_by_numba(function: Callable) -> Any:
     """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
 
-    That cache keys a function on its file and name, so the name gets the digest of all sources.
+    That cache's key is a function's file and name, so the name gets the digest of all sources.
     """
     warn_once(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
     function.__qualname__ = f"{function.__name__}_{code_digest()}"
@@ -82,5 +82,5 @@ def _location(function: Callable) -> str:
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: kernel {function.__name__}"
 
 
-def _loop_error(function: Callable, what: str) -> TypeError:
-    return TypeError(f"{_location(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")
+def _loop_error(function: Callable, fault: str) -> TypeError:
+    return TypeError(f"{_location(function)}: expected one loop over prange(0, tasks), its last statement; it {fault}")

@@ -1,9 +1,8 @@
-"""Machine code of kernels in this process: loaded by LLVM's own linker, called as functions of C. No Numba.
+"""Machine code of kernels in this process: LLVM's linker loads it, Python calls it as functions of C, without Numba.
 
-A compiled kernel is an object file that exports a *wrapper*, which Python calls like a built-in function: it unpacks
-its arguments into a structure in memory, releases the GIL, and has the kernel's tasks done. A wrapper finds functions
-and objects of Python and NumPy in a table of addresses, which is bound to it as ``self``: so the object file suits
-every process.
+A compiled kernel is an object file that exports a *wrapper*, which Python calls like a built-in function. The wrapper
+unpacks its arguments into a structure in memory, releases the GIL, and has the kernel's tasks done. It finds functions
+and objects of Python and NumPy in a table of addresses, which is its ``self``: so the object file suits every process.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ FUNCTIONS = (
     "PyEval_SaveThread PyEval_RestoreThread"
 ).split()
 OBJECTS = (int, bool, float, tuple, np.ndarray, np.float32, np.bool_, None, OverflowError)
-# Offsets of the table in a bytes object, and of an object's type and its own part.
+# Offsets of the contents in a bytes object, which is the table; of what follows an object's head; of the type in it.
 TABLE = bytes.__basicsize__ - 1
 HEAD = object.__basicsize__
 TYPE = HEAD - 8
@@ -34,7 +33,7 @@ DATA, NDIM, SHAPE, STRIDES, DTYPE, ARRAY_FLAGS = HEAD, HEAD + 8, HEAD + 16, HEAD
 BYTE_ORDER, TYPE_NUMBER = HEAD + 10, HEAD + 12
 C_CONTIGUOUS, ALIGNED = 0x1, 0x100
 
-MISMATCH = -1  # what a wrapper returns for arguments of other types
+MISMATCH = -1  # the result of a wrapper for arguments of other types
 _METH_FASTCALL = 0x80
 
 
@@ -48,7 +47,7 @@ class _MethodDefinition(ctypes.Structure):
 
 
 class _Process:
-    """LLVM's linker, which loads all code of this process, and the common part of all tables."""
+    """LLVM's linker, which loads all compiled code of this process, and the part that all tables begin with."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -60,11 +59,11 @@ class _Process:
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
         # The linker is never deleted: threads of the pool may run its code until the process has ended.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
-        # The first kernel brings 45 MB of the linker's code into memory, though little of it runs: a system maps as
-        # much of a file around a page as it has read at once. Releasing it after each kernel takes 0.3 ms.
-        self.linkers_code = code_ranges("libllvmlite")
+        # The first kernel brings 45 MB of the linker's code into memory, though little of it runs: the system maps as
+        # much of a file around a page as it has read at once. To release the code after each kernel takes 0.3 ms.
+        self.linker_code = code_ranges("libllvmlite")
         self.definitions: list[_MethodDefinition] = []
-        self.object_files: list[bytes] = []  # the linker may read them later
+        self.object_files: list[bytes] = []  # kept, since the linker may read them later
 
 
 _process: _Process | None = None
@@ -78,7 +77,7 @@ def code_ranges(library: str) -> list[tuple[int, int]]:
     except OSError:
         return []
     ranges = [
-        [int(place, 16) for place in fields[0].split("-")]
+        [int(address, 16) for address in fields[0].split("-")]
         for fields in lines
         if len(fields) == 6 and fields[1] == "r-xp" and fields[5].rpartition("/")[2].startswith(library)
     ]
@@ -86,7 +85,7 @@ def code_ranges(library: str) -> list[tuple[int, int]]:
 
 
 def release_code(ranges: list[tuple[int, int]]) -> None:
-    """Drop code from this process's memory; the system reads it from its file when it runs again."""
+    """Drop code from this process's memory; the system reads it from the library's file when it runs again."""
     for address, size in ranges:
         ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
@@ -118,7 +117,7 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     """Link compiled code into this process: (wrapper, role -> address). OSError where a symbol is missing.
 
     classes  the classes that the signature names
-    Only one thread may call it at a time.
+    Only one thread at a time may call ``load``.
     """
     global _process
     if _process is None:
@@ -132,7 +131,7 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
     linker.finalize_object()
     addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
-    release_code(_process.linkers_code)
+    release_code(_process.linker_code)
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
     table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
@@ -140,10 +139,10 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
 
 
 def _python_function(name: str, address: int, table: bytes) -> Any:
-    """A built-in function of Python, of the C function (self, arguments, their number) at an address."""
+    """The C function (self, arguments, their number) at an address as a built-in function, whose self is ``table``."""
     assert _process is not None
     definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-    _process.definitions.append(definition)  # the function refers to it
+    _process.definitions.append(definition)  # kept, since the function refers to it
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
     return make(ctypes.addressof(definition), table, None)
@@ -152,15 +151,15 @@ def _python_function(name: str, address: int, table: bytes) -> Any:
 def signature_of(arguments: tuple, classes: list[type]) -> str:
     """The types of a call's arguments as text, the key of a variant; TypeError for a type that no kernel takes.
 
-        f2C          an array: the character of its dtype, its dimensions, "C" where it is C-contiguous, "A" otherwise,
-                     in small letters where it is not aligned
+        f2C          an array: the character of its dtype, its number of axes, "C" if it is C-contiguous, else "A"; a
+                     small letter if it is not aligned
         I B D F Z    an integer, a truth value, a float64, a float32, None
         (I,f2C)      a tuple;  module:Name(...)  a named tuple
         <name>       an object with a ``_numba_type_`` of that name, and an ``address``
 
     Read-only and writable arrays have the same key, and so have integers of Python and of NumPy.
 
-    classes  receives the classes that the key names, in order: of named tuples and of objects with a Numba type
+    classes  a list, to which the classes in the key are added, in order: of named tuples, of objects with a Numba type
     """
     return ",".join([_type_text(argument, classes) for argument in arguments])
 

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.runtime import threads as at
+from fastattn.runtime import threads as layout
 from fastattn.runtime.internals import compile_helper
 from fastattn.runtime.loop import FLAGS
 
@@ -54,7 +54,7 @@ def add_one(typing_context, address):
 
 @intrinsic
 def exchange(typing_context, address, expected, value):
-    """Whether the word had the expected value; if so, the new value replaces it."""
+    """Whether the word at an address had the expected value; if so, the new value replaces it."""
 
     def generate(context, builder, kind, values):
         address, expected, value = values
@@ -82,7 +82,7 @@ def pause(typing_context):
 
 @intrinsic
 def call(typing_context, function, arguments):
-    """The result of the C function at an address for a tuple of arguments; all are int64."""
+    """The result of the C function at an address for a tuple of arguments; result and arguments are int64."""
 
     def generate(context, builder, signature, values):
         function, packed = values
@@ -93,7 +93,7 @@ def call(typing_context, function, arguments):
     return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
 
-LINUX, WINDOWS = at.LINUX, sys.platform == "win32"
+LINUX, WINDOWS = layout.LINUX, sys.platform == "win32"
 _LENGTH = types.uint32 if WINDOWS else types.uint64
 offer_cpu = pause if WINDOWS else types.ExternalFunction("sched_yield", types.int32())
 read, write = (
@@ -105,124 +105,124 @@ sched_setaffinity = types.ExternalFunction("sched_setaffinity", types.int32(type
 
 
 @compile_helper
-def part_from(helper):
-    """Have a helper that sleeps on this CPU run on another CPU.
+def move_off_this_cpu(helper):
+    """Have a helper that sleeps on the caller's CPU run on another CPU.
 
-    On virtual CPUs Linux wakes it where it fell asleep, or on the caller's CPU, even if another CPU is idle: caller and
-    helper would take turns.
+    On virtual CPUs Linux wakes a helper where it fell asleep, or on the caller's CPU, even if another CPU is idle:
+    caller and helper would take turns.
     """
     cpu = np.int64(sched_getcpu())
-    if cpu == load(helper + at.CPU) and cpu < 8 * at.CPUS_BYTES:
-        word = helper + at.CPUS + (cpu >> 6) * 8
-        allowed = load(word)
-        store(word, allowed & ~(np.int64(1) << (cpu & 63)))
-        sched_setaffinity(load(helper + at.THREAD), at.CPUS_BYTES, helper + at.CPUS)
-        store(word, allowed)
+    if cpu == load(helper + layout.CPU) and cpu < 8 * layout.CPUS_BYTES:
+        cpus = helper + layout.CPUS + (cpu >> 6) * 8
+        allowed = load(cpus)
+        store(cpus, allowed & ~(np.int64(1) << (cpu & 63)))
+        sched_setaffinity(load(helper + layout.THREAD), layout.CPUS_BYTES, helper + layout.CPUS)
+        store(cpus, allowed)
 
 
 @compile_helper
 def take_parts(pool):
-    """Do free parts of the job, one by one, until there is none."""
+    """Do the job's free parts, one by one, until no part is free."""
     while True:
-        ticket = load(pool + at.TICKET)
-        part, parts = ticket & at.MOST_PARTS, (ticket >> at.PART_BITS) & at.MOST_PARTS
+        ticket = load(pool + layout.TICKET)
+        part, parts = ticket & layout.MOST_PARTS, (ticket >> layout.PART_BITS) & layout.MOST_PARTS
         if part >= parts:
             return
-        if exchange(pool + at.TICKET, ticket, ticket + 1):
-            tasks = load(pool + at.JOB_TASKS)
-            entry, arguments = load(pool + at.JOB_ENTRY), load(pool + at.JOB_ARGUMENTS)
+        if exchange(pool + layout.TICKET, ticket, ticket + 1):
+            tasks = load(pool + layout.JOB_TASKS)
+            entry, arguments = load(pool + layout.JOB_ENTRY), load(pool + layout.JOB_ARGUMENTS)
             call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))
-            add_one(pool + at.DONE)
+            add_one(pool + layout.DONE)
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, one call of ``entry`` for each part, with helpers, or alone if another job has the helpers."""
-    if not exchange(pool + at.TAKEN, 0, 1):
+    """Do a job, with a call of ``entry`` for each part: with helpers, or alone while another job has the helpers."""
+    if not exchange(pool + layout.TAKEN, 0, 1):
         call(entry, (arguments, 0, tasks))
         return
-    store(pool + at.JOB_ENTRY, entry)
-    store(pool + at.JOB_ARGUMENTS, arguments)
-    store(pool + at.JOB_TASKS, tasks)
-    store(pool + at.DONE, 0)
-    number = (load(pool + at.TICKET) >> (2 * at.PART_BITS)) + 1
-    store(pool + at.TICKET, ((number & 0x7FFFFFFF) << (2 * at.PART_BITS)) | (parts << at.PART_BITS))
+    store(pool + layout.JOB_ENTRY, entry)
+    store(pool + layout.JOB_ARGUMENTS, arguments)
+    store(pool + layout.JOB_TASKS, tasks)
+    store(pool + layout.DONE, 0)
+    number = (load(pool + layout.TICKET) >> (2 * layout.PART_BITS)) + 1
+    store(pool + layout.TICKET, ((number & 0x7FFFFFFF) << (2 * layout.PART_BITS)) | (parts << layout.PART_BITS))
     for helper in range(parts - 1):
-        mine = pool + at.HELPERS + helper * at.HELPER_BYTES
-        if load(mine + at.SLEEPS) == 1 and exchange(mine + at.SLEEPS, 1, 0):
+        own_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
+        if load(own_words + layout.SLEEPS) == 1 and exchange(own_words + layout.SLEEPS, 1, 0):
             if LINUX:
-                part_from(mine)
-            write(load(mine + at.WAKER), mine + at.ONE, 8)
+                move_off_this_cpu(own_words)
+            write(load(own_words + layout.WAKER), own_words + layout.ONE, 8)
     take_parts(pool)
-    looks = 0
-    while load(pool + at.DONE) < parts:
-        looks += 1
-        if looks < at.PATIENCE:
+    spins = 0
+    while load(pool + layout.DONE) < parts:
+        spins += 1
+        if spins < layout.PATIENCE:
             pause()
         else:
             offer_cpu()
-    store(pool + at.TAKEN, 0)
+    store(pool + layout.TAKEN, 0)
 
 
 def serve(pool, helper):
-    """Help with jobs of more than ``helper`` + 1 parts, forever."""
-    mine = pool + at.HELPERS + helper * at.HELPER_BYTES
-    looks = 0
+    """The endless loop of a helper: help with jobs of more than ``helper`` + 1 parts, sleep between jobs."""
+    own_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
+    spins = 0
     while True:
-        ticket = load(pool + at.TICKET)
-        parts = (ticket >> at.PART_BITS) & at.MOST_PARTS
-        if (ticket & at.MOST_PARTS) < parts and helper + 1 < parts:
+        ticket = load(pool + layout.TICKET)
+        parts = (ticket >> layout.PART_BITS) & layout.MOST_PARTS
+        if (ticket & layout.MOST_PARTS) < parts and helper + 1 < parts:
             take_parts(pool)
-            looks = 0
-        elif looks < at.SPINS:
+            spins = 0
+        elif spins < layout.SPINS:
             pause()
-            looks += 1
+            spins += 1
         else:
-            looks = 0
+            spins = 0
             if LINUX:
-                store(mine + at.CPU, sched_getcpu())
-            store(mine + at.SLEEPS, 1)
-            # An earlier job woke nobody, so look again; a job after that word was set has written, which is read.
-            if load(pool + at.TICKET) == ticket or not exchange(mine + at.SLEEPS, 1, 0):
-                read(load(mine + at.WAKING), mine + at.READ, 8)
+                store(own_words + layout.CPU, sched_getcpu())
+            store(own_words + layout.SLEEPS, 1)
+            # A job that came before SLEEPS was set woke nobody: check for it. A later job has written to WAKER: read.
+            if load(pool + layout.TICKET) == ticket or not exchange(own_words + layout.SLEEPS, 1, 0):
+                read(load(own_words + layout.WAKING), own_words + layout.READ, 8)
 
 
 @compile_helper
 def share(pool, threads, ready, entry, arguments):
     """Have all tasks of ``entry`` done by at most ``threads`` threads, and return 0.
 
-    Where that takes more helpers than ``ready``, do nothing and return their number.
+    If that takes more helpers than ``ready``, do nothing and return the number of helpers.
     """
     if threads <= 1:
         call(entry, (arguments, 0, 1 << 62))
         return 0
     tasks = call(entry, (arguments, 0, 0))
-    parts = min(tasks, threads, at.MOST_PARTS)
+    parts = min(tasks, threads, layout.MOST_PARTS)
     if parts <= 1:
         call(entry, (arguments, 0, tasks))
         return 0
     if parts - 1 > ready:
         return parts - 1
-    call(load(pool + at.LAUNCHER), (pool, entry, arguments, tasks, parts))
+    call(load(pool + layout.LAUNCHER), (pool, entry, arguments, tasks, parts))
     return 0
 
 
-def run_program(pool, threads, calls, count, most, stop):
-    """Make ``count`` calls, in order, up to ``most`` times, until the word at ``stop`` is not 0 after the last call.
+def run_program(pool, threads, calls, count, max_runs, stop):
+    """Make ``count`` calls, in order, up to ``max_runs`` times, until the word at ``stop`` is not 0 after a run.
 
-    threads  of each call: the caller and helpers of the pool
-    calls    the address of int64 pairs: the address of ``entry``, the address of its arguments
+    threads  how many threads do each call: the caller and helpers of the pool
+    calls    the address of a pair of int64 for each call: the addresses of ``entry`` and of its arguments
     """
-    for turn in range(most):
+    for run in range(max_runs):
         for n in range(count):
-            share(pool, threads, at.MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
+            share(pool, threads, layout.MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
         if load(stop) != 0:
-            return turn + 1
-    return most
+            return run + 1
+    return max_runs
 
 
 @numba.njit(parallel=True, **FLAGS)
 def run_tasks(entry, arguments):
-    """Do all tasks of ``entry`` in Numba's own threads, a part for each thread that the caller has."""
+    """Do all tasks of ``entry`` in Numba's own threads, a part of them in each thread that the caller may use."""
     tasks = call(entry, (arguments, 0, 0))
     parts = min(tasks, np.int64(numba.get_num_threads()))
     for part in numba.prange(0, parts):

@@ -1,7 +1,7 @@
-"""Recorded steps: the kernel calls of a function with their arguments, which compiled code makes again without Python.
+"""Recorded steps: a function's kernel calls with their arguments, which compiled code makes again without Python.
 
-While a function is recorded, its kernels do not run: their calls are noted. So the function must not depend on what
-kernels compute, and everything that changes between runs must lie in arrays that stay in place.
+While a function is recorded, its kernels do not run: their calls are noted. So the function must not depend on results
+of kernels, and everything that changes between runs must lie in arrays that stay in place.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from fastattn.runtime.threads import setting
 
 
 class Unrecordable(Exception):
-    """The function computes outside of kernels."""
+    """The recorded function computes outside of kernels, or kernels cannot be recorded."""
 
 
 def unrecordable() -> None:
@@ -25,14 +25,14 @@ def unrecordable() -> None:
 
 
 class Program:
-    """Recorded calls, as addresses of machine code and of its arguments.
+    """Recorded calls: addresses of machine code and of packed arguments.
 
-    arena  holds the arrays between kernels; the program keeps other arrays
+    arena  has the memory of arrays that kernels pass on; the program keeps all other arrays alive
     """
 
     def __init__(self, arena: Arena):
         self._arena = arena
-        self._kept: list[np.ndarray] = []
+        self._arrays: list[np.ndarray] = []
         self._calls: list[tuple[int, int]] = []
         self._calls_C2 = np.empty((0, 2), np.int64)
 
@@ -42,35 +42,35 @@ class Program:
         if call is None:
             raise Unrecordable
         entry, packed = call
-        self._kept.append(packed)
-        _keep_arrays(arguments, self._kept)
+        self._arrays.append(packed)
+        _add_arrays(arguments, self._arrays)
         self._calls.append((entry, packed.ctypes.data))
 
-    def run(self, most: int, stop_1: np.ndarray) -> None:
-        """Make the calls, in order, up to ``most`` times, until ``stop_1[0]``, int64, is not 0 after the last call."""
+    def run(self, max_runs: int, stop_1: np.ndarray) -> None:
+        """Make all calls in order, up to ``max_runs`` times, until the int64 ``stop_1[0]`` is not 0 after a run."""
         if len(self._calls_C2) != len(self._calls):
             self._calls_C2 = np.array(self._calls, np.int64)
         pool, threads = pool_and_threads()
-        run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
+        run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), max_runs, stop_1.ctypes.data)
 
 
-def _keep_arrays(arguments: tuple, arrays: list[np.ndarray]) -> None:
-    """Add the arrays among the arguments that are in no arena."""
+def _add_arrays(arguments: tuple, arrays: list[np.ndarray]) -> None:
+    """Add to ``arrays`` those among the arguments that are in no arena."""
     for argument in arguments:
-        kind = type(argument)
-        if kind is np.ndarray:
+        class_ = type(argument)
+        if class_ is np.ndarray:
             base = argument.base
             if base is None or not is_in_arena(base):
                 arrays.append(argument)
-        elif kind is not int and kind is not bool and kind is not float:
+        elif class_ is not int and class_ is not bool and class_ is not float:
             if isinstance(argument, tuple):
-                _keep_arrays(argument, arrays)
+                _add_arrays(argument, arrays)
             elif isinstance(argument, np.ndarray):
                 arrays.append(argument)
 
 
 class StepRecorder:
-    """Records functions as programs that share an arena, so that only one of them may run at a time."""
+    """Records functions as programs that share an arena, so that only one of the programs may run at a time."""
 
     def __init__(self) -> None:
         self.arena = Arena()
@@ -80,7 +80,7 @@ class StepRecorder:
         return self.arena.size
 
     def record(self, function: Callable[[], Any]) -> Program | None:
-        """The kernel calls of the function; None if it also computes outside of kernels."""
+        """The kernel calls of ``function``; None if it also computes outside of kernels."""
         program = Program(self.arena)
         state.program, state.arena = program, self.arena
         try:

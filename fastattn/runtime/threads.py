@@ -1,4 +1,4 @@
-"""The threads of kernels: how many there are, and whether they are fastattn's pool or Numba's."""
+"""The threads that run kernels: how many, and whether they are those of fastattn's pool or Numba's."""
 
 import contextlib
 import ctypes
@@ -35,26 +35,26 @@ class NumbaTeam:
     """Numba's threading layer: TBB, OpenMP or workqueue, as NUMBA_THREADING_LAYER and the machine decide."""
 
     def __init__(self) -> None:
-        self._alone = threading.Lock()
-        self._concurrent = False
+        self._lock = threading.Lock()
+        self._is_concurrent = False  # whether several Python threads may call at once
 
     def call(self, function: Callable, arguments: tuple) -> None:
-        """Call a function that Numba compiled in parallel.
+        """Call a function that Numba compiled with ``parallel=True``.
 
-        Two Python threads that enter the workqueue at once would end the process: there they enter one by one.
+        Two Python threads that enter the workqueue at once would end the process: a lock lets one in at a time.
         """
         import numba
 
-        if self._concurrent:
+        if self._is_concurrent:
             function(*arguments)
             return
-        with self._alone:
+        with self._lock:
             function(*arguments)
-            self._concurrent = numba.threading_layer() != "workqueue"
+            self._is_concurrent = numba.threading_layer() != "workqueue"
 
 
 class _Setting:
-    """The process's choice of threads; ``forced`` says why only Numba's are possible, "" if there is a choice."""
+    """The process's choice of threads; ``forced`` says why only Numba's threads are possible, "" if the pool is too."""
 
     def __init__(self) -> None:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
@@ -66,12 +66,12 @@ class _Setting:
         self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
-        """Use the pool in a forked child, whose first loop in GNU's OpenMP would end the process."""
+        """In a forked child, use the pool in place of GNU's OpenMP, whose first loop would end the child."""
         self.team = NumbaTeam()  # a thread of the parent may have held its lock
         if self.by_numba and not self.forced and sys.platform == "linux":
             import numba
 
-            with contextlib.suppress(ValueError):  # nothing has run in parallel yet
+            with contextlib.suppress(ValueError):  # Numba has run nothing in parallel yet
                 self.by_numba = numba.threading_layer() != "omp"
 
 
@@ -81,9 +81,9 @@ setting = _Setting()
 def set_threading(name: str) -> None:
     """Choose the threads of kernels in this process from now on: "pool" or "numba"; default: FASTATTN_THREADING.
 
-    pool   fastattn's own threads: none waits for a thread that the system does not let run
-    numba  the threads of Numba's threading layer, for programs that keep it busy already; in a child that is forked
-           after OpenMP ran, the pool takes their place
+    pool   fastattn's own threads: no thread waits for another that the system does not let run
+    numba  the threads of Numba's threading layer, for programs that keep them busy already; a child that is forked
+           after OpenMP ran uses the pool
     Results have the same bits. Do not call it inside ``use_threads``. InputError for another name.
     """
     if name not in THREADING:
@@ -99,7 +99,7 @@ def use_threads(count: int) -> Iterator[None]:
 
     The limit is NUMBA_NUM_THREADS, by default the CPUs that the process may use; a greater number counts as the limit.
     Translator and Encoder have an option ``threads`` of their own. Any number of Python threads may compute at once:
-    one has the pool's helpers, the others work alone. With Numba's threads this is ``numba.set_num_threads``.
+    one of them has the pool's helpers, all others work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
@@ -135,55 +135,55 @@ def _set_numba_threads(count: int) -> None:
     numba.set_num_threads(count)
 
 
-# Offsets of a pool's words, in bytes; words that change at different times have cache lines of their own.
+# Offsets of a pool's words, in bytes. Words that change at different times lie in different cache lines.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
 # How many helpers a kernel may count on, and the address of ``launch`` as a C function.
 READY, LAUNCHER = 288, 296
-# Of each helper: whether it sleeps, the descriptors that it reads from and that wake it, a 1 to write, room to read
-# into; the CPU that it fell asleep on, its thread, and the CPUs that it may run on, a bit each.
+# Of each helper: whether it sleeps, the descriptors that it reads and that others write to wake it, a 1 to write, a
+# word to read into; the CPU on which it fell asleep, its thread, and the CPUs that it may run on, a bit each.
 HELPERS, HELPER_BYTES = 384, 256
 SLEEPS, WAKING, WAKER, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
 PART_BITS = 12
 MOST_PARTS = (1 << PART_BITS) - 1
-SPINS = 40_000  # times that a helper looks for work before it sleeps: about a millisecond
-PATIENCE = 1_000  # times that the caller looks at parts that helpers have begun before it offers them its CPU
+SPINS = 40_000  # how often a helper looks for work before it sleeps: about a millisecond
+PATIENCE = 1_000  # how often the caller looks whether helpers have finished before it offers them its CPU
 LINUX = sys.platform == "linux"
 
 
 class Pool:
-    """Helper threads for one job at a time; a caller that finds them taken works alone.
+    """Helper threads for one job at a time; a caller works alone while another job has them.
 
     A job is cut into parts, which free threads take one by one. The caller takes parts too, and waits only for parts
-    that helpers have begun: a thread that the system does not let run costs nothing but its help. Threads that meet at
-    a barrier would wait for it after every kernel, on a busy machine for milliseconds.
+    that helpers have begun: a helper that the system does not let run costs nothing but its help. At a barrier, all
+    threads would wait for it after every kernel, on a busy machine for milliseconds.
 
     All state is a few words of memory, which only compiled code changes while a job runs: no exception of a Python
     thread, such as an interrupt, can come between taking the pool and leaving it. One word, the ticket, holds the job's
     number, the number of its parts and the next free part: a compare-and-exchange takes a part, and fails where any of
     the three has changed. The other words of a job stay the same until all its parts are done.
 
-    Helpers look for work for a while, then sleep; nobody waits for them to wake up. They neither hold the GIL nor wait
-    for it: they sleep in compiled code, reading from an eventfd or a pipe, and end with the process. Nothing waits for
-    them, nor for the job of a daemon thread.
+    Helpers look for work for a while, then sleep; no caller waits for helpers to wake up. They neither hold the GIL nor
+    wait for it: they sleep in compiled code, reading from an eventfd or a pipe, and end with the process, which waits
+    neither for them nor for the job of a daemon thread.
 
-    serve  the compiled ``serve``
-    most   the greatest number of helpers
+    serve        the compiled ``pool_code.serve``
+    max_helpers  the greatest number of helpers
     """
 
-    def __init__(self, serve, most: int):
-        room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
-        # The memory is never freed: a helper that an interrupt lost may read it, and all do while Python ends.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))
-        first = -room.ctypes.data % 128 // 8
-        self._words, self.address = room[first:], room.ctypes.data + 8 * first
+    def __init__(self, serve, max_helpers: int):
+        memory = np.zeros((HELPERS + max_helpers * HELPER_BYTES + 128) // 8, np.int64)
+        # Never freed: helpers read the memory while Python ends, and so may a helper that an interrupt lost.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+        first = -memory.ctypes.data % 128 // 8
+        self._words, self.address = memory[first:], memory.ctypes.data + 8 * first
         self._serve = serve
-        self._wanted = most
-        # Held by the thread that starts helpers; where an interrupt leaves it held, that thread goes on.
+        self._max_helpers = max_helpers
+        # Held by the thread that starts helpers, which can take it again after an interrupt that left it held.
         self._starting = threading.RLock()
         self._helpers: list[threading.Thread] = []
 
     def ensure(self, count: int, launcher: int) -> int:
-        """Start up to ``count`` helpers, with one warning if the system gives fewer.
+        """Start helpers until there are ``count``, with one warning if the system gives fewer.
 
         launcher  the address of the compiled ``launch``
         Returns how many helpers a kernel may count on: 0 while another Python thread starts helpers.
@@ -192,11 +192,11 @@ class Pool:
         if not self._starting.acquire(blocking=False):
             return 0
         try:
-            while len(self._helpers) < min(count, self._wanted):
+            while len(self._helpers) < min(count, self._max_helpers):
                 self._helpers.append(self._start(len(self._helpers)))
-            self._words[READY // 8] = len(self._helpers) if count <= self._wanted else MOST_PARTS
+            self._words[READY // 8] = len(self._helpers) if count <= self._max_helpers else MOST_PARTS
         except (RuntimeError, OSError, MemoryError) as error:
-            self._wanted = len(self._helpers)
+            self._max_helpers = len(self._helpers)
             self._words[READY // 8] = MOST_PARTS
             warn_of_fewer_threads(error)
         finally:
@@ -204,11 +204,11 @@ class Pool:
         return count
 
     def _start(self, helper: int) -> threading.Thread:
-        """Start the thread of a helper. If an interrupt loses it, a second thread serves beside it, without harm."""
+        """Start the thread of a helper. If an interrupt loses the thread, a second one serves too, without harm."""
         offset = (HELPERS + helper * HELPER_BYTES) // 8
         if not self._words[offset + ONE // 8]:
-            ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
-            self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = ends
+            descriptors = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
+            self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = descriptors
             self._words[offset + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)

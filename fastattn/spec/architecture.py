@@ -13,16 +13,16 @@ POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disent
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
-# The rows of a sentence that a head takes: the first or last, their mean, or each.
+# What a head takes of a sentence: the first row, the last row, the mean of all rows, or each row.
 HEAD_ROWS = ("first", "last", "mean", "each")
-# More than any model has. The sums of positions and token types are one table, as many times the file's positions.
-MOST_TOKEN_TYPES = 16
-GREATEST = 2**31 - 1  # of a distance
-STRETCHES = ("yarn", "llama3", "longrope")
+# More than any model has: the sums of each position and each token type are one table in memory.
+MAX_TOKEN_TYPES = 16
+MAX_INT32 = 2**31 - 1  # the greatest distance
+STRETCHES = ("yarn", "llama3", "longrope")  # kinds of Stretch
 
 
 def check_known(label: str, name: str, choices: Iterable[str]) -> None:
-    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
+    """Raise a CheckpointError that lists ``choices`` unless ``name`` is one of them."""
     if name not in choices:
         raise CheckpointError(f"unknown {label} {name!r}; known: {', '.join(choices)}")
 
@@ -40,7 +40,7 @@ def check_cap(name: str, cap: float) -> None:
 
 
 def check_layers(action: str, numbers: Sequence[int], layers: int) -> None:
-    """Raise CheckpointError unless all layers that should do ``action`` are among the ``layers`` that there are."""
+    """Raise CheckpointError unless ``numbers``, of layers that should do ``action``, are 0 to ``layers`` - 1."""
     for number in numbers:
         if not 0 <= number < layers:
             raise CheckpointError(f"layer {number} should {action}, but there are {layers} layers")
@@ -56,8 +56,8 @@ class AttentionSpec:
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
     scale_by_layer: bool = False  # layer n, counted from 1, has the scale divided by n (GPT-2)
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
-    norms_after_positions: bool = False  # head norms come after positions (HunYuan)
-    norms_of_all_heads: bool = False  # head norms: one norm over all queries, one over all keys (OLMo 2)
+    norms_after_positions: bool = False  # head_norms come after positions (HunYuan)
+    norms_of_all_heads: bool = False  # head_norms are one norm over all queries and one over all keys (OLMo 2)
     softcap: float = 0.0  # a scaled score s becomes softcap * tanh(s / softcap) (Gemma Team 2024); 0: no cap
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class FeedForwardSpec:
-    """Two linear layers, an activation between; gated: a third layer's output multiplies it (Shazeer 2020)."""
+    """Two linear layers, an activation between them; gated: a third layer's output multiplies it (Shazeer 2020)."""
 
     inner_width: int
     activation: str = "relu"
@@ -99,7 +99,7 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True)
 class NormSpec:
-    """The kind of norm and where it stands: before or after each sublayer, after all blocks, after the embedding."""
+    """The kind of norms and where they stand: before or after each sublayer, after all blocks, after the embedding."""
 
     kind: str = "layer"
     epsilon: float = 1e-5
@@ -107,9 +107,9 @@ class NormSpec:
     before: bool = True  # x + f(norm(x)), else norm(x + f(x))
     final: bool = True
     embedding: bool = False
-    first: bool = True  # before: False if the embedding's norm serves the first block's self-attention
-    output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
-    input: bool = True  # output: False: x + norm(f(x)), the norm of what is added alone (OLMo 2)
+    first: bool = True  # False: the embedding's norm serves the first block's self-attention; needs ``before``
+    output: bool = False  # x + norm(f(norm(x))), a norm of a sublayer's output too (Ding 2021); needs ``before``
+    input: bool = True  # False: x + norm(f(x)), a norm of a sublayer's output alone (OLMo 2); needs ``output``
 
     def __post_init__(self) -> None:
         check_known("norm", self.kind, NORMS)
@@ -121,14 +121,14 @@ class NormSpec:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Scaled rotary positions, for texts longer than in training: slow pairs of dimensions rotate slower still."""
+    """Rotary positions for texts longer than in training: slow pairs of dimensions rotate slower still."""
 
     kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
-    factor: float  # by which the slow pairs are slowed
-    length: int  # of the longest texts of training
-    slow: float  # rotations within ``length``: pairs with fewer get the whole factor
-    fast: float  # pairs with more rotations get none of the factor, pairs between ``slow`` and ``fast`` a part
-    whole: bool = True  # yarn: whether the range between begins and ends at whole pairs
+    factor: float  # divides the rotation of slow pairs
+    length: int  # positions of the longest texts in training
+    slow: float  # pairs with fewer rotations within ``length`` get the whole factor
+    fast: float  # pairs with more rotations get none of the factor; between ``slow`` and ``fast`` they get a part
+    whole: bool = True  # yarn: whether the pairs that get a part begin and end at whole numbers
     size: float = 1.0  # multiplies sines and cosines
     divisors: tuple[float, ...] = ()
 
@@ -149,8 +149,8 @@ class Rotary:
 
     width: int
     base: float = 10000.0
-    interleaved: bool = True  # pairs (0,1), (2,3), ... ; else the halves are paired
-    scale: float = 1.0  # positions are divided by it (linear scaling)
+    interleaved: bool = True  # pairs (0,1), (2,3), ... ; else a pair has a dimension of each half
+    scale: float = 1.0  # divides positions (linear scaling)
     stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
@@ -171,20 +171,20 @@ class LocalSpec:
     layers: tuple[int, ...]
     before: int
     after: int
-    rotary: Rotary | None = None  # their own; None: the stack's
+    rotary: Rotary | None = None  # of these layers; None: the stack's
 
     def __post_init__(self) -> None:
         check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
-        if max(self.before, self.after) > GREATEST:
-            raise CheckpointError(f"local layers should reach at most {GREATEST} keys")
+        if max(self.before, self.after) > MAX_INT32:
+            raise CheckpointError(f"local layers should reach at most {MAX_INT32} keys")
 
 
 @dataclass(frozen=True)
 class Alibi:
     """Attention with linear biases (Press 2022): slope_h * (s - t), or slope_h * s."""
 
-    positive_positions: bool = False
-    scaled: bool = False  # the bias is divided by sqrt(K) too
+    positive_positions: bool = False  # slope_h * s
+    scaled: bool = False  # the bias is divided by sqrt(K), as scores are
     symmetric: bool = False  # -slope_h * |s - t|
 
     def __post_init__(self) -> None:
@@ -194,10 +194,10 @@ class Alibi:
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Attention to rows of distances (He 2021, section 3.1), by one term or both."""
+    """Attention to learned rows of distances (He 2021, section 3.1), by one term of the score or both."""
 
-    to_position: bool = True  # queries with keys of distances
-    to_content: bool = True  # keys with queries of distances
+    to_position: bool = True  # tokens' queries . distances' keys
+    to_content: bool = True  # tokens' keys . distances' queries
     shared: bool = False  # the projections of tokens' queries and keys project distances too
     norm: bool = False  # the table of distances has a norm
 
@@ -211,7 +211,7 @@ class Disentangled:
 class Convolution:
     """norm(first block(x) + activation(convolution of x)), x an encoder's embedded rows (He 2021, larger sizes)."""
 
-    width: int  # of its kernel, odd: rows that it sees
+    width: int  # of the kernel: how many rows it sees, an odd number
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
@@ -224,7 +224,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class PositionSpec:
-    """Positions of a stack; fields of other kinds keep their defaults."""
+    """Positions of a stack; a field that is of another ``kind`` keeps its default."""
 
     kind: str = "sinusoid"
     limit: int = 0  # the most positions; 0: no limit
@@ -232,23 +232,23 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: buckets of distances, the last from max_distance on (T5); disentangled: each way, 0: one a distance
+    # relative: buckets of distances, the last from max_distance on (T5); disentangled: so each way, 0: one a distance
     buckets: int = 0
     max_distance: int = 0
-    of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5), not all the same
+    of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5); else all layers share them
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
-    padding: int = -1  # an encoder's padding id: it has the table's first row, and does not count (RoBERTa); -1: none
+    padding: int = -1  # an encoder's padding id, which has the table's first row, not a position (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
         check_known("positions", self.kind, POSITIONS)
         check_counts(0, start=self.start)
-        if self.max_distance > GREATEST:
-            raise CheckpointError(f"max_distance should be at most {GREATEST}")
+        if self.max_distance > MAX_INT32:
+            raise CheckpointError(f"max_distance should be at most {MAX_INT32}")
         if self.of_each_layer and self.kind != "relative":
             raise CheckpointError(f"each layer has buckets of its own where positions are relative, not {self.kind}")
-        fits = self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
-        if self.kind == "disentangled" and not fits:
+        is_valid = self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
+        if self.kind == "disentangled" and not is_valid:
             raise CheckpointError(
                 f"disentangled attention needs a greatest distance and, if any, at least 2 buckets, half of them below "
                 f"it, got distance {self.max_distance} and {self.buckets} buckets"
@@ -270,18 +270,18 @@ class PositionSpec:
 
     @property
     def distance_rows(self) -> int:
-        """disentangled: the number of rows of distances, half of them for keys behind the query."""
+        """disentangled: how many rows the table of distances has, half of them for keys behind the query."""
         return 2 * (self.buckets or self.max_distance)
 
 
 @dataclass(frozen=True)
 class RecurrenceSpec:
-    """The replacement of a decoder's self-attention; all fields but ``kind`` are of average attention."""
+    """The replacement of a decoder's self-attention; all fields but ``kind`` are for average attention."""
 
     kind: str
-    inner_width: int = 0  # A of the feed-forward after the average; 0: none
-    activation: str = "swish"  # of that feed-forward
-    gates: bool = True  # input and average are gated and added; else the average alone
+    inner_width: int = 0  # A, of the feed-forward layers behind the average; 0: none
+    activation: str = "swish"  # of those feed-forward layers
+    gates: bool = True  # input and average are gated and added; else the result is the average alone
 
     def __post_init__(self) -> None:
         check_known("recurrence", self.kind, RECURRENCES)
@@ -291,7 +291,7 @@ class RecurrenceSpec:
 
 @dataclass(frozen=True)
 class AlignmentSpec:
-    """The attention returned as alignment: the mean over a layer's first heads; negative layers count from the end."""
+    """The attention that is returned as alignment: the mean of a layer's first heads; layer -1 is the last."""
 
     layer: int = -1
     heads: int = 1  # 0: all
@@ -308,7 +308,7 @@ class StackSpec:
     kind = "attention"
     layers: int
     width: int
-    vocabulary: int  # 0: its inputs are no ids
+    vocabulary: int  # 0: the inputs are no ids
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     norms: NormSpec = NormSpec()
@@ -317,8 +317,8 @@ class StackSpec:
     biases: bool = True  # of the linear layers
     embedding_scale: float = 1.0
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
-    token_types: int = 0  # that have an embedding of their own; 0: none
-    embedding_width: int = 0  # of the table, if a linear layer projects it to width D (Lan 2020); 0: D
+    token_types: int = 0  # how many have an embedding; 0: none
+    embedding_width: int = 0  # of a table whose rows a linear layer projects to width D (Lan 2020); 0: D
     norm_after_projection: bool = False  # the embedding's norm follows its projection, which then has no bias
     convolution: Convolution | None = None
     causal: bool = False  # encoder: rows see only themselves and rows before them
@@ -333,8 +333,8 @@ class StackSpec:
     def __post_init__(self) -> None:
         check_counts(1, layers=self.layers, width=self.width)
         check_counts(0, vocabulary=self.vocabulary, token_types=self.token_types, embedding_width=self.embedding_width)
-        if self.token_types > MOST_TOKEN_TYPES:
-            raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
+        if self.token_types > MAX_TOKEN_TYPES:
+            raise CheckpointError(f"token_types should be at most {MAX_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         check_cap("output_cap", self.output_cap)
@@ -370,12 +370,12 @@ class StackSpec:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The layers behind an encoder's last hidden states: perhaps norm(activation(linear(x))), then a linear one."""
+    """The layers behind an encoder's last hidden states x: perhaps norm(activation(linear(x))), then a linear layer."""
 
-    rows: str  # of a sentence, a name in HEAD_ROWS
+    rows: str  # those of a sentence that the head takes, a name in HEAD_ROWS
     outputs: int  # labels, a vocabulary, or a vector's width
     bias: bool = True  # of the last layer
-    inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
+    inner_width: int = 0  # of the first layer; 0: there is no first layer, activation or norm
     inner_bias: bool = True
     activation: str = "tanh"
     norm: NormSpec | None = None  # only its kind, epsilon and biases count

@@ -1,4 +1,4 @@
-"""Checkpoints, which readers of all formats return, and the precisions that they run in."""
+"""Checkpoints, which the readers of all formats return, and the precisions in which models run."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -7,27 +7,26 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
-from fastattn.spec.architecture import GREATEST, HeadSpec, ModelSpec, StackSpec
+from fastattn.spec.architecture import MAX_INT32, HeadSpec, ModelSpec, StackSpec
 from fastattn.spec.images import PictureSpec
 from fastattn.spec.quantized import Tensor, as_float32, take, without_input_scales
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt, TranslationText
 from fastattn.system.records import dataclass
 
-# "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
-# Marian computes, a little farther from float32. "int4" has weights of 4 bits and rows of int8, both by
-# groups; the projection onto a vocabulary stays int8. "auto" is int8 or int4 where the checkpoint holds that, else
-# float32.
+# "intgemm" is int8 with the checkpoint's static input scales, if any, instead of a scale for each row: Marian's own
+# computation, a little farther from float32. "int4" has weights of 4 bits and rows of int8, both in groups with scales;
+# the projection onto a vocabulary stays int8. "auto" is the checkpoint's own int8 or int4, else float32.
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-# CTranslate2's further names -> the precision that they run in, which is never less exact: bfloat16 has 8 significant
-# bits, float16 has 11. Only products have a precision here, all else is float32: names in _MORE_EXACT promise less.
-_FOREIGN = {"default": "auto", **dict.fromkeys(("float16", "int16"), "float32")}
-_FOREIGN |= dict.fromkeys(("int8_float32", "int8_float16", "int8_bfloat16"), "int8")
-_MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
+# CTranslate2's other names -> the precision for them, which is never less exact: bfloat16 has 8 significant bits,
+# float16 has 11. Products alone have a precision, all else is float32: more exact than names in _RUN_MORE_EXACT say.
+_CTRANSLATE2_NAMES = {"default": "auto", **dict.fromkeys(("float16", "int16"), "float32")}
+_CTRANSLATE2_NAMES |= dict.fromkeys(("int8_float32", "int8_float16", "int8_bfloat16"), "int8")
+_RUN_MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """A lexical shortlist: the target ids that a sentence may choose from, by its source ids; all ids are int32."""
+    """A lexical shortlist: the target ids that a sentence may choose from, by its source ids. Ids are int32."""
 
     always: np.ndarray  # the ids that every sentence may choose
     starts_V1: np.ndarray  # where the ids of each source id start in ``targets``; [source vocabulary + 1]
@@ -47,7 +46,7 @@ class ArrayInput:
     """The input of a model that takes an array: an image, a grid of features, frames of sound."""
 
     axes: str  # a letter for each axis, such as "HWC"
-    shape: tuple[int, ...]  # its sizes; 0: any
+    shape: tuple[int, ...]  # the sizes of the axes; 0: any
 
     @property
     def description(self) -> str:
@@ -67,7 +66,7 @@ class Checkpoint:
     precision: str = "float32"  # of the weights in the file
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()  # that it was read from
+    files: tuple[Path, ...] = ()  # from which the checkpoint was read
     shortlist: Shortlist | None = None
     headless: str = ""  # why an encoder has no head
     pictures: PictureSpec | None = None
@@ -85,14 +84,14 @@ class Checkpoint:
         self.input = text
 
     def as_encoder(self) -> "Checkpoint":
-        """A language model's stack as a causal encoder, without its projection; other checkpoints do not change."""
+        """A language model's stack, without the projection, as a causal encoder; any other checkpoint itself."""
         text, stack = self.input, self.spec.decoder
         if not isinstance(text, GeneratorText) or not isinstance(stack, StackSpec):
             return self
         spec = ModelSpec("encoder", replace(stack, causal=True, projection_bias=False, output_cap=0.0))
         inner = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
         tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in inner.items()}
-        length = text.max_length or stack.max_positions or GREATEST
+        length = text.max_length or stack.max_positions or MAX_INT32
         encoder_text = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
         return replace(self, spec=spec, tensors=tensors, input=encoder_text)
 
@@ -101,7 +100,7 @@ class Checkpoint:
         encoder = self.as_encoder()
         assert isinstance(encoder.input, EncoderText)
         tensors, projection_VD = dict(encoder.tensors), self.tensors.get("decoder.projection.weight")
-        if projection_VD is not None:  # a model from the cache has the head's own
+        if projection_VD is not None:  # None in a cached model, which has the head's tensor
             yes_D, no_D = as_float32(take(projection_VD, np.array([yes, no])))
             tensors["head.output.weight"] = (yes_D - no_D)[None]
         spec = replace(encoder.spec, head=HeadSpec("last", 1, bias=False))
@@ -112,8 +111,8 @@ class Checkpoint:
         if self.spec.head is None:
             return self
         tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
-        unlabelled = replace(self.input, labels=()) if isinstance(self.input, EncoderText) else self.input
-        return replace(self, spec=replace(self.spec, head=None), tensors=tensors, input=unlabelled)
+        text = replace(self.input, labels=()) if isinstance(self.input, EncoderText) else self.input
+        return replace(self, spec=replace(self.spec, head=None), tensors=tensors, input=text)
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class Precision:
 
     @property
     def arithmetic(self) -> str:
-        """Its name in the operations: "float32", "bfloat16", "int8" or "int4"."""
+        """The name for the operations: "float32", "bfloat16", "int8" or "int4"."""
         return "int8" if self.name == "intgemm" else self.name
 
     @property
@@ -142,13 +141,13 @@ class Precision:
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
     """The Precision of that name; the checkpoint decides "auto". Raises InputError for an unknown name.
 
-    For CTranslate2's further names a UserWarning tells the precision that they run in. An encoder alone has no static
-    input scales, so intgemm is int8 there.
+    A UserWarning tells that a name of CTranslate2 runs in a more exact precision. An encoder alone has no static input
+    scales, so that "intgemm" is int8.
     """
     request = precision
-    if request in tuple(_FOREIGN):
-        precision = _FOREIGN[request]
-    if request in _MORE_EXACT:
+    if request in tuple(_CTRANSLATE2_NAMES):
+        precision = _CTRANSLATE2_NAMES[request]
+    if request in _RUN_MORE_EXACT:
         exception = "" if precision == "float32" else ", all but its products as float32"
         warn(f"precision {request!r} runs as {precision!r}{exception}, which is no less exact")
     if precision not in PRECISIONS:

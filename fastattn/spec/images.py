@@ -1,4 +1,4 @@
-"""Encoders of images as plain data: patches before attention, and how a picture becomes an image."""
+"""Encoders of images as plain data: patches with attention, convolutions, and how a picture becomes an image."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ class _ImageStack:
     """The common part of encoders of images."""
 
     cross_attention = projection_bias = False
-    vocabulary = 0  # their inputs are no ids
-    parts = ""
+    vocabulary = 0  # inputs are no ids
+    parts = ""  # what the stack is made of, for an error message
 
     def check_role(self, name: str) -> None:
         if name == "decoder":
@@ -25,8 +25,8 @@ class _ImageStack:
 class PatchSpec(_ImageStack):
     """Attention over a class row and a row for each patch of an image (Dosovitskiy 2021, section 3.1).
 
-    blocks  the stack behind the patches' linear layer. Its positions are a table; the first row is the class token's
-            embedding plus its position, minus the bias of patches
+    blocks  the stack behind the patches' linear layer, with a table of positions. The table's first row is the class
+            token's embedding plus its position, minus the bias of the patches' layer
     """
 
     kind = "patches"
@@ -56,22 +56,22 @@ class PatchSpec(_ImageStack):
 
     @property
     def patches(self) -> int:
-        """The number of an image's patches; a rest at its right and lower edge is ignored."""
+        """How many patches an image has; pixels at the right and lower edge that fill no patch are ignored."""
         return (self.image[1] // self.patch[0]) * (self.image[2] // self.patch[1])
 
     @property
     def patch_values(self) -> int:
-        """The numbers of a patch: each channel's, row by row."""
+        """How many numbers a patch has: those of each channel in turn, row by row."""
         return self.image[0] * self.patch[0] * self.patch[1]
 
 
-MOST_SIDE = 1 << 11  # of an image, in pixels: beyond any model's
-# Weights of a block's result before it is added: of channels (Hu 2018), or of channels, then places (Woo 2018).
+MOST_SIDE = 1 << 11  # pixels of an image's side, more than any model has
+# Weights of a block's result before the addition: of channels (Hu 2018), or of channels, then of positions (Woo 2018).
 GATES = ("none", "squeeze-excitation", "cbam")
 
 
-class BlockPlace(NamedTuple):
-    """A residual block: channels before it, in its convolutions and behind it; stride; the inner width of its gate."""
+class BlockSizes(NamedTuple):
+    """A residual block's channels before, in and behind its convolutions, its stride, and its gate's inner width."""
 
     inputs: int
     width: int
@@ -81,13 +81,13 @@ class BlockPlace(NamedTuple):
 
     @property
     def has_shortcut(self) -> bool:
-        """Whether what is added goes through a convolution."""
+        """Whether the block's input goes through a convolution before it is added."""
         return self.stride > 1 or self.inputs != self.outputs
 
 
 @dataclass(frozen=True)
 class ResidualSpec(_ImageStack):
-    """A residual network (He 2016, version 1.5) with batch norms folded into weights; its rows are the last grid's."""
+    """A residual network (He 2016, version 1.5), batch norms folded into weights; a row is a pixel of the last grid."""
 
     kind = "convolutional"
     parts = "convolutions of images"
@@ -97,13 +97,13 @@ class ResidualSpec(_ImageStack):
     stem: int  # the width of the first convolution
     blocks: tuple[int, ...]  # of each stage; a stage but the first halves its grid
     widths: tuple[int, ...]  # of the stages' inner convolutions
-    stem_size: int = 7  # of its window; it is padded as "same"
+    stem_size: int = 7  # side of the first convolution's window, which is padded as "same"
     stem_stride: int = 2
     stem_pool: bool = True  # whether a maximum of 3 x 3 at stride 2 follows
-    expansion: int = 1  # the width of a stage's rows over that; above 1 its blocks are 1x1, 3x3, 1x1, else 3x3, 3x3
-    groups: int = 1  # of the 3x3 convolutions of blocks of three (Xie 2017)
+    expansion: int = 1  # a stage's outer width / its inner width; 1: blocks are 3x3, 3x3; above 1: 1x1, 3x3, 1x1
+    groups: int = 1  # of the 3x3 convolutions of blocks with three convolutions (Xie 2017)
     gate: str = "none"  # a name in GATES
-    squeezed: tuple[int, ...] = ()  # the inner width of the gates of each stage
+    squeezed: tuple[int, ...] = ()  # for each stage the inner width of its gates
 
     def __post_init__(self) -> None:
         check_counts(1, stem=self.stem, stem_size=self.stem_size, stem_stride=self.stem_stride)
@@ -126,36 +126,36 @@ class ResidualSpec(_ImageStack):
     def width(self) -> int:
         return self.widths[-1] * self.expansion
 
-    states = width  # the numbers of what a decoder begins with: the mean of the rows
+    states = width  # numbers of a decoder's first state, which is the mean of the rows
 
     @property
-    def places(self) -> list["BlockPlace"]:
-        places, inputs = [], self.stem
+    def block_sizes(self) -> list["BlockSizes"]:
+        sizes, inputs = [], self.stem
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
                 outputs, stride = width * self.expansion, 2 if stage and not block else 1
-                places.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                sizes.append(BlockSizes(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
                 inputs = outputs
-        return places
+        return sizes
 
     @property
     def grid(self) -> tuple[int, int]:
         """The height and width of the last grid."""
-        halvings = [self.stem_stride, *[2] * self.stem_pool, *[place.stride for place in self.places]]
+        strides = [self.stem_stride, *[2] * self.stem_pool, *[sizes.stride for sizes in self.block_sizes]]
         height, width = self.image[1:]
-        for stride in halvings:
+        for stride in strides:
             height, width = -(-height // stride), -(-width // stride)
         return height, width
 
     @property
     def row_values(self) -> int:
-        """The numbers of an input's row: inputs have a row for each place of the last grid."""
+        """How many numbers a row of the input has: inputs have a row for each pixel of the last grid."""
         channels, height, width = self.image
         return -(-channels * height * width // (self.grid[0] * self.grid[1]))
 
 
 def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
-    """A convolution's weight as rows [F, taps C] for ``convolve``: tap after tap, the channels of each side by side."""
+    """A convolution's weight as rows [F, taps C] for ``convolve``: taps in turn, each with all its channels."""
     return np.ascontiguousarray(weight_FCYX.transpose(0, 2, 3, 1)).reshape(len(weight_FCYX), -1)
 
 
@@ -172,7 +172,7 @@ class BatchNorm(NamedTuple):
     epsilon: float = 1e-5
 
     def folded(self, weight_FE: np.ndarray, bias_F: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(weight, bias) of the layer that computes this norm of a layer's outputs."""
+        """(weight, bias) of one layer in place of a layer (``weight_FE``, ``bias_F``) and this norm behind it."""
         factor_F = self.weight / np.sqrt(self.variance + np.float32(self.epsilon))
         shift_F = -self.mean if bias_F is None else bias_F - self.mean
         return weight_FE * factor_F[:, None], shift_F * factor_F + self.bias
@@ -182,12 +182,12 @@ class BatchNorm(NamedTuple):
 class PictureSpec:
     """The steps, in this order, from a picture to an image [C, Y, X], and to its vector."""
 
-    size: tuple[int, int]  # (height, width) after resizing; (0, n): the shorter side, in proportion; (0, 0): as it is
+    size: tuple[int, int]  # (height, width) after resizing; (0, n): n is the shorter side; (0, 0): no resizing
     resample: int  # the number of Pillow's filter
-    crop: tuple[int, int]  # (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
-    factor: float  # by which values from 0 to 255 are multiplied
-    mean: tuple[float, ...]  # of each channel, which becomes (x - mean) / deviation
+    crop: tuple[int, int]  # (height, width) that remain of the middle, with zeros around a smaller picture; (0, 0): all
+    factor: float  # multiplies values from 0 to 255
+    mean: tuple[float, ...]  # of each channel x, which becomes (x - mean) / deviation
     deviation: tuple[float, ...]
     projection_ED: np.ndarray | None = None  # of the pooled rows, float32 without a bias; None: they are the vector
-    rounds: bool = False  # whether the crop begins at the nearest even pixel, as by torchvision, else rounded down
-    white: bool = False  # whether transparent places are laid on white, else their colours are taken
+    rounds: bool = False  # whether half pixels of the crop's begin are rounded to even, as in torchvision, else down
+    white: bool = False  # whether transparent pixels are laid on white, else they keep their colours

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:
-    """Position p as q = p + start: sines of q exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
+    """table_PD, whose row p has the sines, then the cosines, of (p + start) exp(-i ln 10000 / (width / 2 - 1)).
 
     tensor2tensor's form of Vaswani 2017, section 3.5; an odd width ends in a column of zeros.
     """

@@ -1,4 +1,4 @@
-"""int8 and 4-bit weights, from a checkpoint or from ``rounding``."""
+"""Weights of 8 and 4 bits, from a checkpoint or from ``rounding``, and weights that are read on demand."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +12,9 @@ from fastattn.system.records import dataclass
 
 
 class _Matrix:
-    """Attributes that the classes below share with arrays."""
+    """The attributes of arrays that the classes below have too."""
 
-    dtype = np.dtype(np.float32)  # of the matrix that a tensor represents
+    dtype = np.dtype(np.float32)  # of the matrix that the tensor represents
     ndim = 2
 
     @property
@@ -26,15 +26,15 @@ class _Matrix:
 class QuantizedTensor(_Matrix):
     """A weight matrix or embedding table as int8, with a scale for each row and perhaps for each column.
 
-    It represents float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
+    The matrix in float32 is values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
 
-    input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
+    input_scale      multiplies inputs, which are then rounded to int8 and clipped at +-127; None: 127 / max |x| of each
                      row. Not for embeddings
-    input_factors_D  float32 [D]: inputs are multiplied by it, then rounded to int8, for the product with values_FD and
+    input_factors_D  float32 [D], multiply inputs, which are then rounded to int8, for the product with values_FD and
                      multipliers_F; None: ones. Not with an input scale, nor for embeddings
     """
 
-    values_FD: np.ndarray  # int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    values_FD: np.ndarray  # int8 [F, D], C-contiguous; a view of a mapped file keeps the file open
     multipliers_F: np.ndarray  # float32 [F]
     input_scale: float | None = None
     input_factors_D: np.ndarray | None = None
@@ -67,7 +67,7 @@ class QuantizedTensor(_Matrix):
         return weight_FD
 
 
-# Layers that may share an embedding's matrix. In a model of 4 bits they are int8, else in the model's precision.
+# Layers that may share an embedding's matrix. In a model of 4 bits these layers are int8, else of its precision.
 PROJECTIONS = ("decoder.projection", "head.output")
 GROUP_INPUTS = 32  # inputs that share a scale and a minimum in 4 bits
 
@@ -76,8 +76,8 @@ GROUP_INPUTS = 32  # inputs that share a scale and a minimum in 4 bits
 class Int4Tensor(_Matrix):
     """A weight matrix as 4-bit numbers, with a scale and a minimum for each group of 32 inputs: 5 bits a weight.
 
-    A number q, 0 to 15, of row f and group g represents float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
-    Q4_1 have exactly this form; so has Q4_K, whose scales and minima are products that need float32.
+    A number q, 0 to 15, of row f and group g is scales_FG[f, g] * q + minima_FG[f, g] in float32. GGUF's Q4_0 and Q4_1
+    have exactly this form; so has Q4_K, whose scales and minima are products that need float32.
 
     values_FE  uint8 [F, D / 2], C-contiguous; byte 16 g + i holds the inputs 32 g + i in its low and 32 g + 16 + i in
                its high bits
@@ -116,16 +116,16 @@ class Int4Tensor(_Matrix):
 class UnreadTensor(_Matrix):
     """A weight matrix in a file, read on demand, whole or by rows.
 
-    form  what ``read`` returns: "float32", an array; "int8", a QuantizedTensor; "int4", an Int4Tensor; "blocks", a
-          float32 array, whose numbers the file stores in blocks of 5 to 8 bits or in parts of different bits: int8
-          models round them with a scale for each row, int4 models with a scale for each group of 32 inputs
+    form  the result of ``read``: "float32", an array; "int8", a QuantizedTensor; "int4", an Int4Tensor; "blocks", a
+          float32 array, whose numbers the file stores in blocks of 5 to 8 bits or of several widths: int8 models round
+          the numbers with a scale for each row, int4 models with a scale for each group of 32 inputs
     """
 
     shape: tuple[int, ...]  # [F, D]
     read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
     form: str = "float32"
-    forget: Callable[[int, int], None] = lambda first, last: None  # frees the memory of these rows' pages of the file
-    by_rows: bool = True  # whether some rows can be read without all others
+    forget: Callable[[int, int], None] = lambda first, last: None  # frees the memory of the file's pages with the rows
+    by_rows: bool = True  # whether a range of rows can be read without all other rows
 
     def whole(self) -> Any:
         return self.read(0, self.shape[0])
@@ -136,20 +136,20 @@ class UnreadTensor(_Matrix):
     def take(self, rows_F: np.ndarray) -> Any:
         return take(self.whole(), rows_F)
 
-    def parts(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """Ranges of rows to read one after the other; all lengths but the last are multiples of ``multiple``."""
+    def row_ranges(self, multiple: int = 1) -> list[tuple[int, int]]:
+        """(first, last) of rows to read at a time; all ranges but the last have multiples of ``multiple`` rows."""
         F = self.shape[0]
         step = max(1, NUMBERS_AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
 
     def rows(self) -> Iterator[Any]:
-        """The rows of each of ``parts``; asking for the next part frees the file's pages of the one before."""
-        for first, last in self.parts():
+        """Yield the rows of each of ``row_ranges``; the file's pages of a range are freed before the next is read."""
+        for first, last in self.row_ranges():
             yield self.read(first, last)
             self.forget(first, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The tensor without its numbers: the cache of a loaded model stores packed weights instead."""
+        """Pickle the tensor without its numbers: the cache of a loaded model stores packed weights instead."""
         return UnreadTensor, (self.shape, NoRows(), self.form)
 
 
@@ -161,7 +161,7 @@ class NoRows:
         raise AssertionError("a cached model has packed weights only")
 
 
-NUMBERS_AT_ONCE = 1 << 20  # numbers that are read at a time: 4 MB of float32 lie between the file and the result
+NUMBERS_AT_ONCE = 1 << 20  # read at a time: 4 MB of float32 between the file and the result
 
 
 def unread(tensor: "Tensor") -> UnreadTensor:
@@ -183,7 +183,7 @@ def form_of(tensor: "Tensor") -> str:
 
 
 def rows_of(tensor: Any, first: int, last: int) -> Any:
-    """Views of adjacent rows of a matrix in memory."""
+    """Rows ``first`` to ``last`` of a matrix in memory, as a view."""
     if isinstance(tensor, QuantizedTensor):
         return replace(tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last])
     if isinstance(tensor, Int4Tensor):
@@ -193,7 +193,7 @@ def rows_of(tensor: Any, first: int, last: int) -> Any:
 
 
 def in_memory(tensor: "Tensor") -> "Tensor":
-    """The tensor, read into memory unless its form is "blocks"."""
+    """The tensor in memory; a tensor of the form "blocks" stays as it is."""
     return tensor.whole() if isinstance(tensor, UnreadTensor) and tensor.form != "blocks" else tensor
 
 
@@ -208,16 +208,16 @@ def as_float32(tensor: Tensor) -> np.ndarray:
 
 
 def equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two matrices represent the same numbers; it stops reading at the first rows that differ."""
+    """Whether two matrices represent the same numbers; reading stops at the first ``row_ranges`` that differ."""
     if first.shape != second.shape:
         return False
     pair = unread(first), unread(second)
-    for start, stop in pair[0].parts():
-        rows, second_rows = (as_float32(matrix.read(start, stop)) for matrix in pair)
-        same = np.array_equal(rows, second_rows)
+    for start, stop in pair[0].row_ranges():
+        first_rows, second_rows = (as_float32(matrix.read(start, stop)) for matrix in pair)
+        are_equal = np.array_equal(first_rows, second_rows)
         for matrix in pair:
             matrix.forget(start, stop)
-        if not same:
+        if not are_equal:
             return False
     return True
 

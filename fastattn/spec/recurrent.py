@@ -1,4 +1,4 @@
-"""Recurrent stacks as plain data: LSTM and GRU layers, their attention over a memory, the projection's input.
+"""Recurrent stacks as plain data: LSTM and GRU layers, their attention over a memory, the readout for a projection.
 
 Sequence to sequence by recurrent networks: Sutskever 2014 and Cho 2014 without attention, Bahdanau 2015 and Luong 2015
 with attention, Vinyals 2015 with attention's weights as output. ``spec.tensors`` has their tensors.
@@ -8,9 +8,9 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ACTIVATIONS, check_counts, check_known
 from fastattn.system.records import dataclass
 
-# Cell -> (its gates, the numbers of its state for each unit). The rows of weights are, a gate after the other:
+# Cell -> (its gates, the numbers of its state for each unit). The rows of weights are those of the gates in turn:
 # lstm              input, forget, cell, output (Hochreiter 1997, Gers 2000), as PyTorch has them
-# gru               reset, update, new; reset multiplies the product with the state, its bias included (PyTorch)
+# gru               reset, update, new; reset multiplies the product with the state and the product's bias (PyTorch)
 # gru_reset_before  the same gates; reset multiplies the state before the product (Cho 2014)
 CELLS = {"lstm": (4, 2), "gru": (3, 1), "gru_reset_before": (3, 1)}
 # dot: q . k. general: q . W k. additive: v . tanh(W q + U k). multi-head: scaled dot products of projected heads.
@@ -24,17 +24,17 @@ INITIAL_STATES = ("zero", "encoder", "bridge")
 class MemoryAttention:
     """A recurrent decoder's attention over the encoder's rows.
 
-    after       the number of layers before it: its query is the state of the last of these, its context joins the next
-                layer's input, or the readout; 0: the query is the last layer's state of the step before
+    after       how many layers come before the attention: the state of the last is the query, and the context joins the
+                next layer's input, or the readout; 0: the query is the last layer's state of the step before
     predictive  above 0: the window lies around a position that a layer of this width predicts from the state, with a
                 Gaussian of deviation D / 2
-    hard        the context is the value of a single key (Xu 2015, section 4.1): the most probable, or where tokens are
-                sampled one drawn by its weight
+    hard        the context is the value of a single key (Xu 2015, section 4.1): of the most probable, or where tokens
+                are sampled, of a key drawn by its weight
     """
 
     score: str
     after: int
-    width: int = 0  # of queries and keys: additive and multi-head alone
+    width: int = 0  # of queries and keys, for additive and multi-head scores
     heads: int = 1
     window: int = 0  # D > 0: local attention (Luong 2015, section 3.2), to keys at most D from the step's number
     predictive: int = 0
@@ -60,7 +60,7 @@ class MemoryAttention:
 
 @dataclass(frozen=True)
 class Readout:
-    """The rows x of a stack: parts side by side, in order; with a width, activation(W x + b)."""
+    """The rows of a stack: x, the parts side by side in order; with a width, activation(W x + b)."""
 
     parts: tuple[str, ...] = ("hidden",)
     width: int = 0
@@ -77,9 +77,9 @@ class Readout:
 class RecurrentSpec:
     """An encoder's or a decoder's stack of recurrent layers of H ``units`` in each direction.
 
-    points   decoder: its rows are the logarithms of its attention's weights (Vinyals 2015). The vocabulary is the
-             encoder's first rows; their last columns, the encoder's inputs, are the embedding
-    carries  whether a layer goes on from its last state; else each step starts from zeros, and only attention sees the
+    points   decoder: its rows are the logarithms of the weights of its attention (Vinyals 2015). A word of the
+             vocabulary is a row of the encoder, whose last columns, the encoder's input, are the word's embedding
+    carries  whether a layer continues from its last state; else a step starts from zeros, and only attention sees the
              last state
     """
 
@@ -87,17 +87,17 @@ class RecurrentSpec:
     cell: str
     layers: int
     units: int
-    vocabulary: int  # 0: its inputs are rows of ``embedding_width`` numbers
+    vocabulary: int  # 0: the inputs are rows of ``embedding_width`` numbers
     embedding_width: int
-    bidirectional: bool = False  # encoder: each layer reads both ways, rows are forward states, then backward ones
+    bidirectional: bool = False  # encoder: layers read both ways; a row has the forward state, then the backward one
     backward: bool = False  # encoder: the sentence is read from its end (Sutskever 2014)
     readout: Readout = Readout()
     memory: int = 0  # decoder: the width of the encoder's rows
-    memory_states: int = 0  # decoder: numbers of the encoder's last states, layer by layer: h, then c, each both ways
+    memory_states: int = 0  # decoder: numbers of the encoder's last states; of each layer h, then c, both ways
     initial: str = "zero"
     initial_activation: str = "none"
     attention: MemoryAttention | None = None
-    feeds: bool = False  # decoder: the readout of the step before joins the first input (Luong 2015, section 3.3)
+    feeds: bool = False  # decoder: the last step's readout joins the first layer's input (Luong 2015, section 3.3)
     points: bool = False
     carries: bool = True
     projection_bias: bool = True
@@ -125,7 +125,7 @@ class RecurrentSpec:
 
     @property
     def cross_attention(self) -> bool:
-        """Whether it is a decoder behind an encoder, with attention or without."""
+        """Whether the stack is a decoder behind an encoder, with attention or without."""
         return self.memory > 0
 
     @property
@@ -142,7 +142,7 @@ class RecurrentSpec:
 
     @property
     def states(self) -> int:
-        """The numbers of all layers' states: of each h, then perhaps c."""
+        """How many numbers the states of all layers have, h and for some cells c."""
         return self.layers * self.hidden * CELLS[self.cell][1]
 
     @property
@@ -161,10 +161,10 @@ class RecurrentSpec:
         return self.vocabulary if self.points else self.readout.width or self.readout_inputs
 
     def inputs(self, layer: int) -> int:
-        """The width of a layer's input: the embedding and the fed readout, or the rows below; perhaps the context."""
-        joins = self.attention is not None and self.attention.after == layer
-        below = self.hidden if layer else self.embedding_width + self.feeds * self.width
-        return below + (self.context if joins else 0)
+        """The width of a layer's input: embedding and fed readout, or the layer below; the context too if it joins."""
+        context_joins = self.attention is not None and self.attention.after == layer
+        width = self.hidden if layer else self.embedding_width + self.feeds * self.width
+        return width + (self.context if context_joins else 0)
 
     def check_role(self, name: str) -> None:
         """Raise CheckpointError unless the stack may be the ``encoder`` or ``decoder`` of a model."""

@@ -5,38 +5,38 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
 
-LARGEST = 127  # -128 is not used: a row's range is symmetric
+MAX_INT8 = 127  # -128 is not used: a row's range is symmetric
 STEPS = 15  # of 4 bits
-# Parts of a group's range, tried for the least squared error: for normal weights 1.0 alone leaves 10% more error.
-SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
-GROUPS_AT_ONCE = 1 << 14  # rounded by one call of NumPy: 2 MB of float32
+# Shares of a group's range, of which the least squared error decides: for normal weights 1.0 alone has 10% more error.
+RANGE_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
+GROUPS_AT_ONCE = 1 << 14  # groups that a call of NumPy rounds: 2 MB of float32
 
 
 def row_multipliers(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> np.ndarray:
     """The multipliers of ``quantize``, float32 [F]: the greatest magnitude of each row / 127."""
-    greatest_F = np.abs(_less_factors(weight_FD, input_factors_D)).max(axis=1, initial=0)
+    greatest_F = np.abs(_divided_by_factors(weight_FD, input_factors_D)).max(axis=1, initial=0)
     if not np.isfinite(greatest_F).all():
         raise CheckpointError(f"{name} has values that are not finite; int8 cannot hold them")
-    return greatest_F / np.float32(LARGEST)
+    return greatest_F / np.float32(MAX_INT8)
 
 
 def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> QuantizedTensor:
-    """Each float32 row as the nearest multiples of its multiplier, which is 0 for a row of zeros.
+    """Each float32 row as the nearest multiples of the row's multiplier, which is 0 for a row of zeros.
 
-    Columns are divided by the inputs' factors first. Raises CheckpointError where a value is not finite.
+    Columns are first divided by the inputs' factors. Raises CheckpointError where a value is not finite.
     """
-    less_FD = _less_factors(weight_FD, input_factors_D)
-    multipliers_F = row_multipliers(less_FD, name)
-    # A multiplier too small for float32 is 0 as well, and a subnormal one so coarse that 127 is exceeded.
+    divided_FD = _divided_by_factors(weight_FD, input_factors_D)
+    multipliers_F = row_multipliers(divided_FD, name)
+    # A multiplier too small for float32 is 0 as well; a subnormal one is so coarse that a quotient can exceed 127.
     divisors_F = np.where(multipliers_F > 0, multipliers_F, np.float32(np.inf))
-    values_FD = less_FD / divisors_F[:, None]
+    values_FD = divided_FD / divisors_F[:, None]
     np.rint(values_FD, out=values_FD)
-    np.clip(values_FD, -LARGEST, LARGEST, out=values_FD)
+    np.clip(values_FD, -MAX_INT8, MAX_INT8, out=values_FD)
     return QuantizedTensor(values_FD.astype(np.int8), multipliers_F, input_factors_D=input_factors_D)
 
 
 def rounded(tensor: Tensor, form: str, name: str, input_factors_D: np.ndarray | None = None) -> UnreadTensor:
-    """The tensor with rows rounded as they are read: by ``quantize``, for the form "int4" by ``quantize_groups``."""
+    """The tensor, with rows rounded when they are read: by ``quantize_groups`` for "int4", else ``quantize``."""
     source = unread(tensor)
 
     def read(first: int, last: int) -> QuantizedTensor | Int4Tensor:
@@ -56,9 +56,9 @@ def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:
     values_NJ = np.empty((len(groups_NI), GROUP_INPUTS // 2), np.uint8)
     scales_N, minima_N = np.empty((2, len(groups_NI)), np.float16)
     for first in range(0, len(groups_NI), GROUPS_AT_ONCE):
-        part = slice(first, first + GROUPS_AT_ONCE)
-        values_NI, scales_N[part], minima_N[part] = _round_groups(groups_NI[part])
-        values_NJ[part] = values_NI[:, : GROUP_INPUTS // 2] | values_NI[:, GROUP_INPUTS // 2 :] << 4
+        groups = slice(first, first + GROUPS_AT_ONCE)
+        values_NI, scales_N[groups], minima_N[groups] = _round_groups(groups_NI[groups])
+        values_NJ[groups] = values_NI[:, : GROUP_INPUTS // 2] | values_NI[:, GROUP_INPUTS // 2 :] << 4
     if not (np.isfinite(scales_N).all() and np.isfinite(minima_N).all()):
         raise CheckpointError(f"{name} has values that are not finite, or beyond +-65504; int4 cannot hold them")
     shape = F, D // GROUP_INPUTS
@@ -74,10 +74,10 @@ def round_groups(weight_FD: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarr
     groups_NI = weight_FD.reshape(-1, GROUP_INPUTS)
     values_NI, scales_N = np.empty(groups_NI.shape, np.int8), np.empty(len(groups_NI), np.float16)
     for first in range(0, len(groups_NI), GROUPS_AT_ONCE):
-        part = slice(first, first + GROUPS_AT_ONCE)
-        scales_N[part] = np.abs(groups_NI[part]).max(axis=1) / np.float32(LARGEST)
-        divisors_N = np.where(scales_N[part] > 0, scales_N[part].astype(np.float32), np.float32(np.inf))
-        values_NI[part] = np.clip(np.rint(groups_NI[part] / divisors_N[:, None]), -LARGEST, LARGEST)
+        groups = slice(first, first + GROUPS_AT_ONCE)
+        scales_N[groups] = np.abs(groups_NI[groups]).max(axis=1) / np.float32(MAX_INT8)
+        divisors_N = np.where(scales_N[groups] > 0, scales_N[groups].astype(np.float32), np.float32(np.inf))
+        values_NI[groups] = np.clip(np.rint(groups_NI[groups] / divisors_N[:, None]), -MAX_INT8, MAX_INT8)
     if not np.isfinite(scales_N).all():
         raise CheckpointError(f"{name} has values that are not finite, or too great for int8 in groups")
     return values_NI.reshape(weight_FD.shape), scales_N.reshape(len(weight_FD), -1)
@@ -91,11 +91,11 @@ def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     values_NI = np.zeros(groups_NI.shape, np.uint8)
     scales_N = ((most_N - least_N) / np.float32(STEPS)).astype(np.float16)
     minima_N = least_N.astype(np.float16)
-    for share in SHARES:
+    for share in RANGE_SHARES:
         cut_N = (most_N - least_N) * np.float32((1 - share) / 2)
         scale_N = ((most_N - least_N - 2 * cut_N) / np.float32(STEPS)).astype(np.float16)
         minimum_N = (least_N + cut_N).astype(np.float16)
-        # the numbers are those that the rounded scale and minimum give
+        # numbers are computed from the scale and the minimum as float16 has them
         step_N1, low_N1 = scale_N.astype(np.float32)[:, None], minimum_N.astype(np.float32)[:, None]
         numbers_NI = np.rint((groups_NI - low_N1) / np.where(step_N1 > 0, step_N1, np.float32(np.inf)))
         np.clip(numbers_NI, 0, STEPS, out=numbers_NI)
@@ -106,7 +106,7 @@ def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return values_NI, scales_N, minima_N
 
 
-def _less_factors(weight_FD: np.ndarray, input_factors_D: np.ndarray | None) -> np.ndarray:
+def _divided_by_factors(weight_FD: np.ndarray, input_factors_D: np.ndarray | None) -> np.ndarray:
     return weight_FD if input_factors_D is None else weight_FD / input_factors_D
 
 
@@ -124,7 +124,7 @@ def float16_bits(values: np.ndarray) -> np.ndarray:
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """uint16, the bits of bfloat16, and int16, those of float16, as float32; anything else as it is."""
+    """float32 from uint16, the bits of bfloat16, or int16, the bits of float16; arrays of other types themselves."""
     if values.dtype == np.int16:
         return values.view(np.float16).astype(np.float32)
     return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values

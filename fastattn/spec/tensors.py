@@ -1,15 +1,15 @@
 """The tensors that a checkpoint of an architecture must have, and checks of a checkpoint's tensors.
 
-All tensors are float32 (matrices perhaps a QuantizedTensor or Int4Tensor), weights are [outputs, inputs]. A stack's
-tensors have canonical names behind ``encoder.``, ``decoder.`` or ``images.``; of the kind "attention" these are::
+All tensors are float32 (a matrix may be a QuantizedTensor or Int4Tensor), weights are [outputs, inputs]. The canonical
+name of a stack's tensor begins with ``encoder.``, ``decoder.`` or ``images.``. The kind "attention" has::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
-    positions                              [P, E]   positions "table", or "relative" with learned ones;
+    positions                              [P, E]   positions "table", or "relative" that are learned too;
                                                     the first row is positions.padding's, if there is one
     token_types                            [U, E]   token_types > 0
-    relative_bias                          [buckets, H]   positions "relative"; of_each_layer: layers.N.self_attention's
+    relative_bias                          [buckets, H]   positions "relative"; of_each_layer: of each self_attention
     distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
-    distance_norm.*                        [D]   likewise, disentangled.norm
+    distance_norm.*                        [D]   positions "disentangled", disentangled.norm
     embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
     embedding_projection.*                 [D, E]   embedding_width > 0
     convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
@@ -34,14 +34,14 @@ tensors have canonical names behind ``encoder.``, ``decoder.`` or ``images.``; o
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
-The kind "patches" has the same, with positions [1 + P, D] and, in place of an embedding::
+The kind "patches" has the tensors of "attention", but positions [1 + P, D] and, in place of an embedding::
 
     patches.*                              [D, C height width]
 
-The kind "convolutional", whose weights have tap after tap of a window, the channels of each side by side, has::
+The kind "convolutional", whose weights have a window's taps in turn, each with its channels side by side, has::
 
     stem.*                                 [W, taps C]
-    layers.N.1.*, .2.*, .3.*               convolutions of a block, batch norms in them
+    layers.N.1.*, .2.*, .3.*               convolutions of a block, with folded batch norms
     layers.N.shortcut.*                    [outputs, inputs]   where a block changes the width or the grid
     layers.N.gate.fc1.*, .fc2.*            gate "squeeze-excitation" or "cbam"
     layers.N.gate.spatial.*                [1, 98]   gate "cbam"
@@ -51,7 +51,7 @@ The kind "recurrent", with H units of G gates (``spec.recurrent``), has::
     embedding.weight                       [V, E]   vocabulary > 0, unless the decoder points
     layers.N.input.*                       [directions G H, inputs]   inputs: embedding or rows below, fed rows, context
     layers.N.state.*                       [G H, H]
-    layers.N.backward.*                    [G H, H]   bidirectional: ``state`` of the other direction
+    layers.N.backward.*                    [G H, H]   bidirectional: ``state`` of the backward direction
     attention.query.*, .key.*              [A, H], [A, memory]   additive and multi-head; general has a key, A = H
     attention.value.*, .output.*           [A, memory], [A, A]   multi-head
     attention.score.weight                 [1, A]   additive
@@ -229,20 +229,20 @@ def _patch_stack(spec: PatchSpec) -> Shapes:
 def _residual_stack(spec: ResidualSpec) -> Shapes:
     shapes: Shapes = {}
     _linear(shapes, "stem", spec.stem, spec.stem_size**2 * spec.image[0], True)
-    for i, place in enumerate(spec.places):
-        layer, width = f"layers.{i}", place.width
+    for i, block in enumerate(spec.block_sizes):
+        layer, width = f"layers.{i}", block.width
         if spec.expansion == 1:
-            _linear(shapes, f"{layer}.1", width, 9 * place.inputs, True)
+            _linear(shapes, f"{layer}.1", width, 9 * block.inputs, True)
             _linear(shapes, f"{layer}.2", width, 9 * width, True)
         else:
-            _linear(shapes, f"{layer}.1", width, place.inputs, True)
+            _linear(shapes, f"{layer}.1", width, block.inputs, True)
             _linear(shapes, f"{layer}.2", width, 9 * width // spec.groups, True)
-            _linear(shapes, f"{layer}.3", place.outputs, width, True)
-        if place.has_shortcut:
-            _linear(shapes, f"{layer}.shortcut", place.outputs, place.inputs, True)
+            _linear(shapes, f"{layer}.3", block.outputs, width, True)
+        if block.has_shortcut:
+            _linear(shapes, f"{layer}.shortcut", block.outputs, block.inputs, True)
         if spec.gate != "none":
-            _linear(shapes, f"{layer}.gate.fc1", place.squeezed, place.outputs, True)
-            _linear(shapes, f"{layer}.gate.fc2", place.outputs, place.squeezed, True)
+            _linear(shapes, f"{layer}.gate.fc1", block.squeezed, block.outputs, True)
+            _linear(shapes, f"{layer}.gate.fc2", block.outputs, block.squeezed, True)
         if spec.gate == "cbam":
             _linear(shapes, f"{layer}.gate.spatial", 1, 2 * 49, True)
     return shapes
@@ -282,7 +282,7 @@ def tensor_shapes(spec: ModelSpec) -> Shapes:
 
 
 def find_misfits(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Any]) -> list[str]:
-    """Messages about tensors (objects with a shape) that are missing, left over or misshapen: the first of a kind."""
+    """Messages about tensors (objects with a shape) that are missing, unexpected or misshapen: the first of each."""
     missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
     unexpected = [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
     misshapen = [
@@ -291,11 +291,11 @@ def find_misfits(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, 
         if name in tensors and tensors[name].shape != shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
-    return [problem for kind, problems in kinds.items() for problem in first_of(problems, kind)]
+    return [message for kind, messages in kinds.items() for message in first_of(messages, kind)]
 
 
 def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise one CheckpointError that lists tensors that are missing, left over or misshapen."""
+    """Raise one CheckpointError that lists tensors that are missing, unexpected or misshapen."""
     expected = tensor_shapes(spec)
     problems = find_misfits(expected, tensors)
     problems += [

@@ -1,4 +1,4 @@
-"""Plain data about text: how it becomes ids, and how hidden states become vectors. Readers write it for tokenizers."""
+"""Plain data about text: how it becomes ids, and how hidden states become vectors. Readers of checkpoints write it."""
 
 from dataclasses import field
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from fastattn.errors import CheckpointError, InputError
 from fastattn.system.records import dataclass
 
-# From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
+# From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two names.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 # Functions from a classifier's numbers to probabilities, and from a pair's number to a score.
 PROBABILITIES = ("softmax", "sigmoid", "none")
@@ -18,8 +18,8 @@ SPARSE_POOLINGS = ("max", "sum")
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 # Layers after the pooling besides linear layers with an activation: a layer norm, a division by the length.
 LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
-NORM_EPSILON = 1e-5  # of that norm
-# Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
+NORM_EPSILON = 1e-5  # of LAYER_NORM
+# Moses' rules as fairseq applies them, or as Argos Translate, which also makes punctuation uniform; "": spaces alone.
 WORDS = ("", "fairseq", "argos")
 TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
 # Values of transformers' early_stopping, which ends a beam search; see SearchRules.
@@ -28,19 +28,19 @@ EARLY_STOPPING = ("true", "false", "never")
 
 @dataclass(frozen=True)
 class SearchRules:
-    """How transformers searches, where CTranslate2 does otherwise.
+    """How transformers searches, where CTranslate2 searches otherwise.
 
-    early_stopping  "true": the search ends with as many ended hypotheses as beams; "false": and the best open one, at
-                    its present length, is no better than the worst ended one; "never": the same at the greatest length,
-                    if the length penalty is above 0
-    renormalized    penalties and suppressed tokens change logits; else, in a beam search, log-probabilities, without
-                    change to those of other tokens
+    early_stopping  "true": the search ends with as many ended hypotheses as beams; "false": if, besides, the best open
+                    one, at its present length, is no better than the worst ended one; "never": likewise, but at the
+                    greatest length if the length penalty is above 0
+    renormalized    penalties and suppressed tokens change logits; else, in a beam search, they change log-probabilities
+                    of the tokens concerned alone
 
     Penalties and n-grams count the start token too.
     """
 
     early_stopping: str = "false"
-    forced_end: bool = False  # the last token within the greatest length is the end token, whose log-probability is 0
+    forced_end: bool = False  # at the greatest length the last token is the end token, with log-probability 0
     renormalized: bool = False
 
 
@@ -60,9 +60,9 @@ class DecodingSettings:
     sampling_topp: float | None = None
     sampling_minp: float | None = None
     sampling_temperature: float | None = None
-    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # ids, as the next
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # of ids, as begin_suppress_tokens
     begin_suppress_tokens: tuple[int, ...] = ()
-    forced_tokens: tuple[str, ...] = ()  # begin every target, after the start token; no part of the translation
+    forced_tokens: tuple[str, ...] = ()  # begin every target behind the start token, but not the translation
     rules: SearchRules | None = None
     not_followed: tuple[str, ...] = ()  # settings in the files that are not supported, as messages for the user
 
@@ -72,16 +72,16 @@ class DecodingSettings:
         return {name: value for name, value in settings.items() if name not in ("forced_tokens", "not_followed")}
 
 
-# Where the token of a text's language stands, and that of its translation's.
+# Where the tokens of the source and the target language stand.
 SOURCE_PLACES = ("", "before", "after")
 TARGET_PLACES = ("", "first", "start")
 
 
 @dataclass(frozen=True)
 class LanguageTokens:
-    """How a multilingual model learns the language of a text, and that of its translation.
+    """How a multilingual model is told the languages of a text and of its translation.
 
-    tokens  the checkpoint's code of a language -> a token of the vocabularies, or the language's word in ``prefix``
+    tokens  the checkpoint's code of a language -> the language's token in the vocabularies, or its word in ``prefix``
     source  place of the source language's token: "before" the text's tokens (M2M100, NLLB, mBART-50), "after" the end
             token behind them (mBART, NLLB's legacy behaviour); "": nowhere
     target  place of the target language's token: "first" in the target, behind the start token; "start": as the start
@@ -89,9 +89,9 @@ class LanguageTokens:
     prefix  the beginning of a source, a token or words, with {source} and {target} for entries of ``tokens``
             ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": none
 
-    Where a call names no language, the text's ``source_language`` and ``target_language`` serve, codes of ``tokens`` or
-    "", or the language of the first forced token. Sources passed as tokens must have all these tokens themselves, as in
-    CTranslate2, and the end token where ``add_source_eos`` is False.
+    Where a call names no language, TranslationText's ``source_language`` and ``target_language`` count, codes of
+    ``tokens`` or "", or the language of the first forced token. A caller who passes a source as tokens passes these
+    tokens too, as in CTranslate2, and the end token where ``add_source_eos`` is False.
     """
 
     tokens: dict[str, str]
@@ -109,7 +109,7 @@ class LanguageTokens:
 class TranslationText:
     """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files.
 
-    Where the source vocabulary lacks ``unk_token``, a text's unknown tokens are left out.
+    Unknown tokens of a text are dropped where the source vocabulary lacks ``unk_token``.
     """
 
     source_vocabulary: tuple[str, ...]
@@ -120,9 +120,9 @@ class TranslationText:
     decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
     add_source_bos: bool = False
     add_source_eos: bool = False
-    source_characters: bool = False  # tokens are characters; they are joined without spaces
+    source_characters: bool = False  # tokens are characters, which are joined without spaces
     target_characters: bool = False
-    lowercase: bool = False  # the source
+    lowercase: bool = False  # whether the source is lowercased
     source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
     codes: bytes | None = None  # BPE codes of both sides, in place of .spm files
@@ -130,9 +130,9 @@ class TranslationText:
     tokenizer: bytes | None = None  # a tokenizer.json for both sides, in place of .spm files
     source_language: str = ""
     target_language: str = ""
-    writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
+    writes_unknowns: bool = True  # False: <unk> is chosen only if the caller allows it
     vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and their likely target tokens
-    single_sentences: bool = False  # trained on single sentences: by default text is split
+    single_sentences: bool = False  # whether the model was trained on single sentences: text is then split by default
     languages: LanguageTokens | None = None  # of a model of many languages
     decoding: DecodingSettings = DecodingSettings()
 
@@ -142,28 +142,28 @@ class SparseText:
     """How a head's numbers for tokens become a sparse vector of a text (SPLADE, Formal 2021)."""
 
     pooling: str = "max"  # of a text's tokens, from SPARSE_POOLINGS
-    activation: str = "relu"  # from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
-    most: int | None = None  # how many of a vector's greatest numbers are kept; None: all
+    activation: str = "relu"  # from SPARSE_ACTIVATIONS: y = log(1 + max(0, x)), or log(1 + y)
+    most: int | None = None  # how many of a vector's numbers stay, the greatest; None: all
 
 
-MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
+MOST_FILLED = 1 << 15  # the greatest ``expansion``: a query is filled up before its length is checked
 
 
 @dataclass(frozen=True)
 class MultiVectorText:
     """Settings for a vector of each token of a text (ColBERT, Khattab and Zaharia 2020)."""
 
-    query_length: int | None = None  # as a document's in ids, special ones included; None: the encoder's limit
+    query_length: int | None = None  # at most so many ids, with special ones; None: the encoder's limit
     document_length: int | None = None
-    expansion: int = 0  # a query is filled up to so many ids; 0: it is not
-    expansion_cuts: bool = True  # whether a longer query is cut there
-    expansion_seen: bool = False  # whether the other tokens attend to those that fill a query
-    expansion_left: bool = False  # whether what fills a query stands before it
-    expansion_token: str = ""  # what fills a query
+    expansion: int = 0  # expansion tokens fill a query up to so many ids; 0: none
+    expansion_cuts: bool = True  # whether a longer query is cut to so many ids
+    expansion_seen: bool = False  # whether a query's own tokens attend to expansion tokens
+    expansion_left: bool = False  # whether expansion tokens stand before the query
+    expansion_token: str = ""
     skipped: tuple[str, ...] = ()  # tokens that get no vector
-    skipped_in: tuple[str, ...] = ("document",)  # the tasks in whose texts they are skipped
-    markers: tuple[str, ...] = ()  # what begins queries and documents, a single token where the vocabulary has it
-    mean: bool = False  # whether a score is the mean of a query's tokens, not their sum
+    skipped_in: tuple[str, ...] = ("document",)  # the tasks in whose texts ``skipped`` are skipped
+    markers: tuple[str, ...] = ()  # the beginnings of queries and documents, single tokens if in the vocabulary
+    mean: bool = False  # whether a score is the mean over a query's tokens, not the sum
 
 
 @dataclass(frozen=True)
@@ -192,33 +192,33 @@ class EncoderText:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     similarity: str = "cosine"
-    token_types: bool = True  # whether those of a pair's ids matter to the model; else all are 0
-    labels: tuple[str, ...] = ()  # of a classifier's numbers
+    token_types: bool = True  # whether the two texts of a pair differ in token types; else all types are 0
+    labels: tuple[str, ...] = ()  # names of a classifier's outputs
     probabilities: str = "softmax"  # from PROBABILITIES
     scores: str = ""  # from SCORES; "": no head classifies
-    truncate_dim: int | None = None  # how many first numbers of a vector are kept, where a call does not say
-    truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
-    mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
-    sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors
-    multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
+    truncate_dim: int | None = None  # how many first numbers of a vector stay, unless a call says otherwise
+    truncation_side: str = "right"  # the side from which a long text is cut; special tokens stay
+    mask_token: str = ""  # the token in whose place a head predicts tokens; "": there is none
+    sparse: SparseText | None = None  # of a checkpoint for sparse vectors
+    multi_vector: MultiVectorText | None = None  # of a checkpoint for a vector of each token
     pair: PairPrompt | None = None  # of a language model that judges pairs
 
 
 @dataclass(frozen=True)
 class GeneratorText:
-    """How a language model's text becomes ids, and its ids text."""
+    """How text becomes a language model's ids, and its ids text."""
 
     tokenizer: bytes  # tokenizer.json, whose own rules add the special tokens before a plain text
     max_length: int = 0  # the model's context in ids, prompt and answer together; 0: no limit
-    end_ids: tuple[int, ...] = ()  # each ends an answer
-    chat_template: str = ""  # Jinja source that makes one prompt of a conversation; "": none
-    special_tokens: dict[str, str] = field(default_factory=dict)  # texts that the template names: bos_token, ...
+    end_ids: tuple[int, ...] = ()  # each of which ends an answer
+    chat_template: str = ""  # Jinja source that makes a prompt of a conversation; "": none
+    special_tokens: dict[str, str] = field(default_factory=dict)  # the template's variables for texts: bos_token, ...
     decoding: DecodingSettings = DecodingSettings()  # the checkpoint's own; limits count the answer's tokens alone
-    pooling: tuple[str, ...] = ("mean",)  # of the model's rows, where an encoder is made of it
+    pooling: tuple[str, ...] = ("mean",)  # of the model's rows, where it serves as an encoder
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:
-    """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
+    """Raise an InputError that lists POOLINGS unless all ``modes``, at least one, are among them."""
     unknown = [mode for mode in modes if mode not in POOLINGS]
     if unknown or not modes:
         raise InputError(f"unknown pooling {unknown[0] if unknown else ''!r}; known: {', '.join(POOLINGS)}")

@@ -1,1 +1,1 @@
-"""Files, folders, threads and the machine: what knows nothing of attention."""
+"""Files, folders, threads and the machine: modules that know nothing of attention."""

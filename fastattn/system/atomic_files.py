@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all: each is written under another name, and renamed once it is on disk.
+"""Files that appear whole or not at all: a file is written under another name, and renamed once it is on disk.
 
-The writer holds a lock on its unfinished file, so that ``sweep`` recognizes what a killed writer left. A file of the
-cache folder is trusted only if no other user can have written it.
+The writer locks its unfinished file, so that ``sweep`` recognizes the files of killed writers. A file of the cache
+folder is trusted only if no other user can have written it.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, BinaryIO
 
-PART = ".part"
-WINDOWS = sys.platform == "win32"  # it neither deletes nor renames a file that a process has open
+PART = ".part"  # of the name of an unfinished file or folder
+WINDOWS = sys.platform == "win32"  # Windows neither deletes nor renames a file that a process has open
 
 _unfinished: set[str] = set()
 
@@ -23,7 +23,7 @@ _unfinished: set[str] = set()
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, to which no other user may write, whatever the umask.
 
-    No other user may read it either, unless root makes it: root may prepare files for users, who trust them.
+    No other user may read the folder either, unless root makes it: root may prepare files for users, who trust root.
     """
     if path.is_dir():
         return
@@ -34,59 +34,59 @@ def make_folder(path: Path) -> None:
             path.chmod(0o755)
 
 
-class NotTrusted(OSError):
-    """Another user may have written a file of the cache folder, or have put it there."""
+class UntrustedFile(OSError):
+    """Another user may have written a file of the cache folder, or put it there."""
 
 
 def open_trusted(path: str | Path, folders: int) -> io.FileIO:
     """Open a regular file of the cache folder that only this user or root owns and may write to.
 
     folders  how many folders above the file are checked in the same way; the uppermost may be a link
-    Each name is opened inside the folder that was opened and checked before it: whoever may write further up can
-    exchange names, but not what is read. Raises NotTrusted, and OSError where there is no such file.
+    Each name is opened in the folder that was opened and checked before: a user who may write to folders above those
+    can exchange names, but not the file that is read. Raises UntrustedFile, and OSError where there is no such file.
     """
-    if os.open not in os.supports_dir_fd:  # Windows, where nobody else may write to a user's folders
+    if os.open not in os.supports_dir_fd:  # Windows, where no other user may write to a user's folders
         return io.FileIO(os.fspath(path))
     parts = os.fspath(path).rsplit(os.sep, folders)
-    above = _open_checked(parts[0], None, stat.S_ISDIR)
+    descriptor = _open_checked(parts[0], None, stat.S_ISDIR)
     for name in parts[1:]:
         try:
-            inside = _open_checked(name, above, stat.S_ISREG if name is parts[-1] else stat.S_ISDIR)
+            inner_descriptor = _open_checked(name, descriptor, stat.S_ISREG if name is parts[-1] else stat.S_ISDIR)
         finally:
-            os.close(above)
-        above = inside
-    return io.FileIO(above)
+            os.close(descriptor)
+        descriptor = inner_descriptor
+    return io.FileIO(descriptor)
 
 
 def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bool]) -> int:
-    # A FIFO opens at once, without a writer.
+    # O_NONBLOCK: a FIFO opens at once, without a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)
     try:
         descriptor = os.open(name, flags, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise NotTrusted(error.errno, "a link", name) from None
+            raise UntrustedFile(error.errno, "a link", name) from None
         raise
     status = os.fstat(descriptor)
     is_foreign = status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if is_foreign or not is_expected(status.st_mode):
         os.close(descriptor)
-        raise NotTrusted(errno.EPERM, "others may have written it", name)
+        raise UntrustedFile(errno.EPERM, "others may have written it", name)
     return descriptor
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Have ``write`` fill a new file, which then takes its name. Raises OSError."""
-    stream, part = begin(f"{path.with_suffix('')}.", 0o644)
+    """Have ``write`` fill a new file, which is then renamed to ``path``. Raises OSError."""
+    stream, part = begin_file(f"{path.with_suffix('')}.", 0o644)
     try:
         write(stream)
-        finish(stream, part, str(path))
+        finish_file(stream, part, str(path))
     finally:
-        abandon(stream, part)
+        abandon_file(stream, part)
 
 
-def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
-    """Open a new file: (stream, path of ``start``, random digits and PART), for ``finish`` or ``abandon``.
+def begin_file(start: str, mode: int) -> tuple[BinaryIO, str]:
+    """Open a new file: (stream, path: ``start``, random digits, PART), for ``finish_file`` or ``abandon_file``.
 
     Raises OSError.
     """
@@ -97,11 +97,11 @@ def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
         stream = open(part, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  called at once
         if WINDOWS or (try_lock(stream) is not None and os.path.exists(part)):
             return stream, part
-        abandon(stream, part)  # another process swept it before it had its lock
+        abandon_file(stream, part)  # another process swept the file before this one had locked it
 
 
-def finish(stream: BinaryIO, part: str, path: str) -> None:
-    """Write the file to disk, then rename it to ``path``. Raises OSError."""
+def finish_file(stream: BinaryIO, part: str, path: str) -> None:
+    """Write the file to disk, then rename it from ``part`` to ``path``. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
     if WINDOWS:
@@ -110,21 +110,21 @@ def finish(stream: BinaryIO, part: str, path: str) -> None:
 
 
 def _new_name(start: str) -> str:
-    """The path of a new file or folder, which counts as unfinished from now on: ``start``, random digits, PART."""
+    """The path of a new file or folder, unfinished from now on: ``start``, random digits, PART."""
     part = f"{start}{os.urandom(4).hex()}{PART}"
     _unfinished.add(part)
     return part
 
 
-def abandon(stream: BinaryIO, part: str) -> None:
-    """Close the file and delete it, unless ``finish`` has renamed it."""
+def abandon_file(stream: BinaryIO, part: str) -> None:
+    """Close the file, and delete it unless ``finish_file`` has renamed it."""
     with contextlib.suppress(OSError):
         stream.close()
     discard(part)
 
 
 def begin_folder(start: str) -> tuple[int, str]:
-    """Make a new folder, named as ``begin`` names files: (descriptor that holds the folder's lock, or -1, path)."""
+    """Make a new folder, named like files of ``begin_file``: (descriptor that holds the folder's lock or -1, path)."""
     while True:
         part = _new_name(start)
         os.mkdir(part)
@@ -156,7 +156,7 @@ def discard_unfinished() -> None:
 
 
 def sweep(folder: str | Path, prefix: str = "") -> None:
-    """Delete unfinished files whose writers are gone; with a prefix only names that begin so, folders included."""
+    """Delete unfinished files whose writers have ended; with a prefix: files and folders whose names begin with it."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(prefix) and name.endswith(PART):
@@ -197,7 +197,7 @@ else:
 
 
 def try_lock(file: "IO[bytes] | int") -> bool | None:
-    """True: locked, until ``unlock`` or the end. None: another process holds it. False: there are no locks here."""
+    """Lock a file: True until ``unlock`` or its close; None if another process holds the lock; False without locks."""
     try:
         _lock(file, True)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
 
-Kernels come with a digest of their sources, packed weights with what loading found out. The place, the name and the
-type of a file make it an entry; everything else in the folder stays untouched, and so does the target of a link.
+Next to kernels lie digests of their sources, next to packed weights other results of loading. The folder, the name and
+the type of a file make it an entry; all other files stay untouched, and so do targets of links.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from fastattn.system.records import dataclass
 
 NOWHERE = Path(os.devnull) / "fastattn"
 A_DAY = 86_400  # seconds
-UNUSED_DAYS = 30  # an entry that was not used for so long is deleted when another entry of its kind is made
+UNUSED_DAYS = 30  # an entry that was not used for so many days is deleted when another one of its kind is made
 KINDS = ("kernels", "packed", "checkpoints")
-_HALF_MADE_FOR = 3600  # seconds without a change after which no process is still at work on an entry
-_REMOVED = ".cleared-"
+_HALF_MADE_SECONDS = 3600  # without a change, after which no process is still making an entry
+_REMOVED = ".cleared-"  # begins the name of a folder that is being deleted
 
 
 def cache_root() -> Path:
     """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
 
-    The first call makes a relative FASTATTN_CACHE absolute in the environment, so that this process means the same
-    place after a change of folder, and so do processes that it starts. A user without a home folder has NOWHERE: a
-    path below a file, where nothing can be made, so that nothing is kept.
+    The first call makes a relative FASTATTN_CACHE absolute in the environment, so that it names the same folder for
+    this process after a change of folder, and for processes that it starts. A user without a home folder has NOWHERE,
+    a path below a file, where nothing can be made: nothing is cached.
     Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or the current folder is gone.
     """
     setting = os.environ.get("FASTATTN_CACHE")
     if setting:
-        return _chosen_root(setting)
+        return _root_of_setting(setting)
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -47,7 +47,7 @@ def cache_root() -> Path:
     return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
 
 
-def _chosen_root(setting: str) -> Path:
+def _root_of_setting(setting: str) -> Path:
     path = os.path.expanduser(setting)
     if path.startswith("~"):
         raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {setting}, and no such user has a home")
@@ -62,10 +62,9 @@ def _chosen_root(setting: str) -> Path:
 
 
 def mark_used(path: Path, every: float = 0) -> None:
-    """Set the modification time of an entry that was loaded to now; an entry that this user may not touch keeps its
-    time.
+    """Set the modification time of an entry that was loaded to now; ignored where this user may not change it.
 
-    every  seconds; a time that is less far back stays
+    every  seconds: a more recent time stays as it is
     """
     with contextlib.suppress(OSError):
         if not every or time.time() - path.stat().st_mtime > every:
@@ -78,9 +77,9 @@ class CacheEntry:
     weights or of what loading them found out, a pulled checkpoint.
 
     size       bytes of its files
-    last_used  seconds since 1970 at which it was made, or last loaded if ``mark_used`` could note that; for a half-made
-               entry, at which anything in it last changed
-    half_made  a process is still making it, or was stopped while it did
+    last_used  when it was made, or last loaded if ``mark_used`` could note that, in seconds since 1970; for a half-made
+               entry, when a file in it last changed
+    half_made  a process is still making the entry, or was stopped before it had finished
     """
 
     kind: str
@@ -91,13 +90,13 @@ class CacheEntry:
 
     @property
     def in_progress(self) -> bool:
-        """Whether a process may still be making it."""
-        return self.half_made and time.time() - self.last_used < _HALF_MADE_FOR
+        """Whether a process may still be making the entry."""
+        return self.half_made and time.time() - self.last_used < _HALF_MADE_SECONDS
 
     def remove(self) -> None:
-        """Delete the entry; raises OSError. Processes that have mapped its files keep them.
+        """Delete the entry; raises OSError. Processes that have mapped its files keep the mappings.
 
-        A folder is renamed first, so that no process finds half of it or writes into it meanwhile.
+        A folder is first renamed, so that no process finds a part of it, or writes into it, meanwhile.
         """
         with contextlib.suppress(FileNotFoundError):  # another process was first
             if not stat.S_ISDIR(self.path.lstat().st_mode):
@@ -110,19 +109,19 @@ class CacheEntry:
             shutil.rmtree(cleared)
 
 
-# Kind -> names of whole and of half-made entries; the name of a folder ends in a slash.
-# The patterns are compiled when they are used: few processes look into the folder.
-_WHOLE = {
+# Kind -> pattern of the names of whole entries, and below of half-made ones; the name of a folder ends in a slash.
+# Patterns are compiled at their first use: few processes look into the folder.
+_WHOLE_NAMES = {
     "kernels": r"[0-9a-f]{24}(/|\.sources)",
     "packed": r"[0-9a-f]{40}-\S+\.(packed|checkpoint)",
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
-_HALF = {
+_HALF_MADE_NAMES = {
     "kernels": rf"\{_REMOVED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
     "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
     "checkpoints": rf"(\.pull-[^~]+~.+|\{_REMOVED}[0-9a-f]{{8}})/",
 }
-_LOCK = ".lock-"  # begins the name of a pull's lock: an empty file, never deleted, since a process may wait for it
+_LOCK_PREFIX = ".lock-"  # of a pull's lock: an empty file, never deleted, since a process may wait for it
 
 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
@@ -136,7 +135,7 @@ def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
             entry = _entry(folder.name, item)
             if entry is not None:
                 entries.append(entry)
-            elif not item.name.startswith(_LOCK):
+            elif not item.name.startswith(_LOCK_PREFIX):
                 foreign.append(Path(item))
     return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(foreign)
 
@@ -144,17 +143,17 @@ def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
 def remove_unused(kind: str, current: Path) -> None:
     """Delete the entries of a kind that were not used for UNUSED_DAYS, but never ``current``; failures are ignored.
 
-    Where the file system notes it, reading a file counts as use: a user who may not mark an entry can still read it.
+    A file's access time counts as use, where the file system notes it: not every reader may call ``mark_used``.
     """
-    folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
+    folder, limit = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
     with contextlib.suppress(OSError):
         for item in [] if folder.is_symlink() else _items_of(folder):
             entry = _entry(kind, item)
             if entry is None or entry.path == current:
                 continue
             with contextlib.suppress(OSError):
-                read = max((status.st_atime for status in _stats(item)), default=0.0)
-                if max(entry.last_used, read) < oldest:
+                last_read = max((status.st_atime for status in _statuses(item)), default=0.0)
+                if max(entry.last_used, last_read) < limit:
                     entry.remove()
 
 
@@ -169,23 +168,23 @@ def _items_of(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
 def _entry(kind: str, item: "os.DirEntry[str]") -> CacheEntry | None:
     is_folder = item.is_dir(follow_symlinks=False)
     name = item.name + "/" * is_folder
-    half_made = bool(re.fullmatch(_HALF[kind], name))
-    is_plain = is_folder or item.is_file(follow_symlinks=False)
-    if not is_plain or not (half_made or re.fullmatch(_WHOLE[kind], name)):
+    half_made = bool(re.fullmatch(_HALF_MADE_NAMES[kind], name))
+    is_no_link = is_folder or item.is_file(follow_symlinks=False)
+    if not is_no_link or not (half_made or re.fullmatch(_WHOLE_NAMES[kind], name)):
         return None
     if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(item, "SOURCE.txt")):
         return None  # not a pulled checkpoint: a pull leaves SOURCE.txt in its folder
     try:
         status = item.stat(follow_symlinks=False)
-        statuses = list(_stats(item))
+        statuses = list(_statuses(item))
     except FileNotFoundError:
         return None
-    last_used = max(each.st_mtime for each in [status, *statuses]) if half_made else status.st_mtime
-    size = sum(each.st_size for each in statuses if stat.S_ISREG(each.st_mode))
+    last_used = max(inner.st_mtime for inner in [status, *statuses]) if half_made else status.st_mtime
+    size = sum(inner.st_size for inner in statuses if stat.S_ISREG(inner.st_mode))
     return CacheEntry(kind, Path(item), size, last_used, half_made)
 
 
-def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
+def _statuses(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
     """The status of a file, or of everything below a folder; links are not followed."""
     if not entry.is_dir(follow_symlinks=False):
         yield entry.stat(follow_symlinks=False)
@@ -193,4 +192,4 @@ def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
     for item in _items_of(entry):
         if item.is_dir(follow_symlinks=False):
             yield item.stat(follow_symlinks=False)
-        yield from _stats(item)
+        yield from _statuses(item)

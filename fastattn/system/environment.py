@@ -1,7 +1,7 @@
 """Checks the environment variables that Numba reads when it is imported; import this module first.
 
-Numba itself would warn over several lines, or fail at the first call of a kernel. The import raises InputError for
-values with which kernels cannot run.
+Numba itself would warn over several lines, or fail at the first call of a kernel. Importing this module raises
+InputError for values with which kernels cannot run.
 """
 
 import os
@@ -13,7 +13,7 @@ THREADING = ("pool", "numba")
 
 
 def _check() -> None:
-    cache_root()  # raises here, not in a thread of the pool
+    cache_root()  # raises its InputError here, not in a thread of the pool
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not _number(threads) >= 1:
         raise InputError(f"NUMBA_NUM_THREADS should be a whole number of at least 1, is {threads!r}")
@@ -28,7 +28,7 @@ def _check() -> None:
 
 
 def _number(text: str) -> int:
-    """The number as Numba reads it; -1 for none."""
+    """The number as Numba reads it; -1 for a text that is no number."""
     try:
         return int(text)
     except ValueError:

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from fastattn.errors import FastattnError, InputError
-from fastattn.system.atomic_files import abandon, begin, begin_folder, discard, finish, sweep
+from fastattn.system.atomic_files import abandon_file, begin_file, begin_folder, discard, finish_file, sweep
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
+# Bytes, more than a line of text has; a line of another endless file, such as a device, would fill the memory.
 LONGEST_LINE = 1 << 26
 
 
 class OutputFile:
     """A byte stream whose errors name its file. A closed pipe raises BrokenPipeError.
 
-    rewritable  whether ``rewrite_start`` works: in a new file, but not in a pipe or behind earlier contents
+    rewritable  whether ``rewrite_start`` works: in a new file, but not in a pipe or behind older contents
     """
 
     def __init__(self, file: BinaryIO, name: str, rewritable: bool = False):
@@ -34,7 +34,7 @@ class OutputFile:
             self._file.flush()
 
     def rewrite_start(self, data: bytes) -> None:
-        """Replace the first bytes; called last."""
+        """Replace the first bytes; no ``write`` follows."""
         with _naming_errors(self._name):
             self._file.seek(0)
             self._file.write(data)
@@ -53,20 +53,20 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     target = _target(path)
     if os.path.lexists(target) and not os.path.isfile(target):  # a device, a FIFO; a folder fails to open
         with _naming_errors(path):
-            special = open(target, "wb")
+            device = open(target, "wb")
         try:
-            output = OutputFile(special, path)
+            output = OutputFile(device, path)
             yield output
             output.flush()
         finally:
-            with contextlib.suppress(OSError):  # the flush has raised it
-                special.close()
+            with contextlib.suppress(OSError):  # ``flush`` has raised it already
+                device.close()
         return
     if os.path.exists(target):
         with _naming_errors(path):
-            open(target, "r+b").close()  # refuses a read-only file, which a rename would replace
+            open(target, "r+b").close()  # fails for a read-only file, which a rename would replace
     with _naming_errors(path):
-        file, sibling = begin(_start_of_sibling(target), 0o666)
+        file, sibling = begin_file(_start_of_sibling(target), 0o666)
     try:
         yield OutputFile(file, path, rewritable=True)
         with _naming_errors(path):
@@ -74,9 +74,9 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
                 import shutil  # slow to import, and rarely needed
 
                 shutil.copymode(target, sibling)
-            finish(file, sibling, target)
+            finish_file(file, sibling, target)
     finally:
-        abandon(file, sibling)
+        abandon_file(file, sibling)
 
 
 @contextlib.contextmanager
@@ -87,8 +87,8 @@ def open_folder(path: str) -> Iterator[str]:
     the folder cannot be made.
     """
     target = _target(checked_path(path))
-    empty = os.path.isdir(target) and not os.listdir(target)
-    if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
+    is_empty = os.path.isdir(target) and not os.listdir(target)
+    if os.path.lexists(target) and (not is_empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
     with _naming_errors(path):
         lock, sibling = begin_folder(_start_of_sibling(target))
@@ -97,7 +97,7 @@ def open_folder(path: str) -> Iterator[str]:
             yield sibling
             _sync_folder(sibling)
             if os.path.isdir(target):
-                os.rmdir(target)  # not every system renames a folder over another one
+                os.rmdir(target)  # not every system renames a folder to the name of an empty one
             os.rename(sibling, target)
             _sync_folder(os.path.dirname(target))
     finally:
@@ -107,18 +107,18 @@ def open_folder(path: str) -> Iterator[str]:
 
 
 def _target(path: str) -> str:
-    """``path`` with links resolved, so that a link stays a link; InputError if its folder does not exist."""
+    """``path`` with links resolved, so that writing replaces no link; InputError if the folder does not exist."""
     if "\0" in path:
         raise InputError(f"cannot write {path!r}: a NUL byte cannot be in a path")
     target = os.path.realpath(path)
-    named, folder = os.path.dirname(os.path.normpath(path)), os.path.dirname(target)
+    named_folder, folder = os.path.dirname(os.path.normpath(path)), os.path.dirname(target)
     try:
         os.stat(folder)
     except FileNotFoundError:
-        lacking = folder if os.path.exists(named or os.curdir) else named  # of a link the folder that it leads to
-        raise InputError(f"cannot write {path}: the folder {lacking} does not exist") from None
+        missing = folder if os.path.exists(named_folder or os.curdir) else named_folder  # a link's folder may exist
+        raise InputError(f"cannot write {path}: the folder {missing} does not exist") from None
     except OSError:
-        pass  # opening the file raises it again
+        pass  # opening the file raises the error again
     return target
 
 
@@ -132,7 +132,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _start_of_sibling(target: str) -> str:
-    """The prefix of the paths of unfinished siblings; deletes siblings that killed runs for the same name left."""
+    """The beginning of paths of unfinished siblings of ``target``; deletes siblings that killed processes left."""
     import hashlib  # slow to import, and rarely needed
 
     folder, name = os.path.split(target)
@@ -143,7 +143,7 @@ def _start_of_sibling(target: str) -> str:
 
 @contextlib.contextmanager
 def _naming_errors(name: str) -> Iterator[None]:
-    """Turn an OSError of the block into an error that names the file; a BrokenPipeError passes."""
+    """Turn an OSError of the ``with`` block into a FastattnError with the file's name; a BrokenPipeError stays."""
     try:
         yield
     except BrokenPipeError:
@@ -154,14 +154,14 @@ def _naming_errors(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
-    """Open a text file whose lines are read one at a time. Raises InputError where it cannot be opened."""
+    """Open a text file and yield an iterator of its lines. Raises InputError where the file cannot be opened."""
     path = checked_path(path)
     with open_bytes(path) as file:
         yield (as_text(line, number, path) for number, line in enumerate(raw_lines(file, path), start=1))
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
-    """The path as a str; InputError for what is no path."""
+    """The path as a str; InputError for an empty path or another type."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"a file's path should be a str or a path, got {type(path).__name__}")
     if not os.fspath(path):
@@ -173,14 +173,14 @@ def open_bytes(path: str) -> BinaryIO:
     """Open a file for reading; InputError where that fails."""
     try:
         return open(path, "rb")
-    except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield lines with their ends, cut after LONGEST_LINE. Raises FastattnError where reading fails.
+    """Yield lines with their line ends, cut behind LONGEST_LINE bytes. Raises FastattnError where reading fails.
 
-    The rest of a cut line, which may never end, is skipped only when the next line is read.
+    The rest of a cut line, which may be endless, is skipped only when the next line is read.
     """
     try:
         while line := file.readline(LONGEST_LINE + 1):
@@ -192,12 +192,12 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def as_text(line: bytes, number: int, name: str) -> str:
-    """Line ``number`` (from 1) of ``name`` without its end; InputError with the location where it is not text."""
+    """Line ``number`` (from 1) of the file ``name`` as ``text_of``."""
     return text_of(line, f"{name}, line {number}", first=number == 1)
 
 
 def text_of(line: bytes, location: str, first: bool) -> str:
-    """A line without its end, and a file's ``first`` without its byte order mark; InputError where it is not text."""
+    """A line without its line end, a first line without a byte order mark; InputError where it is not text."""
     if len(line) > LONGEST_LINE:
         raise InputError(f"{location}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if first:
@@ -206,13 +206,13 @@ def text_of(line: bytes, location: str, first: bool) -> str:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        raise InputError(f"{location}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
+        fault = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        raise InputError(f"{location}: not UTF-8 ({fault}); convert the text first, for example with iconv") from None
     if "\0" in text:
         raise InputError(f"{location}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
     return text
 
 
 def one_line(text: str) -> str:
-    """A hypothesis on one line, even if tokens of the vocabulary have line ends."""
+    """``text`` with spaces for line ends, which a hypothesis may have from tokens of the vocabulary."""
     return text.replace("\r", " ").replace("\n", " ")

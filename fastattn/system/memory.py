@@ -12,7 +12,7 @@ import numpy as np
 
 
 def return_freed_memory() -> None:
-    """Have glibc return its freed memory to the system, in some ms; other C libraries do so by themselves.
+    """Have glibc return freed memory to the system, in some ms; other C libraries do so by themselves.
 
     Reading a vocabulary of 150,000 tokens leaves 80 MB of freed memory below memory that is in use.
     """
@@ -27,7 +27,7 @@ def release_pages(data: "memoryview | np.ndarray") -> None:
     A file that is mapped copy on write loses what was written to it.
     """
     owner = mapping_of(data)
-    if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+    if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has no madvise
         return
     bytes_N = np.asarray(data)
     first = bytes_N.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
@@ -45,11 +45,11 @@ def mapping_of(data: "memoryview | np.ndarray") -> mmap.mmap | None:
 
 
 def available_memory() -> float:
-    """Bytes that processes may still take, by the machine and a container's limit; infinite outside Linux."""
+    """Bytes that this process may still allocate, by the machine and a container's limit; infinite outside Linux."""
     limits = [math.inf]
     with suppress(OSError, ValueError, AttributeError):
-        stated = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-        limits.append(1024 * int(stated[1]))  # type: ignore[index]
+        match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        limits.append(1024 * int(match[1]))  # type: ignore[index]
     with suppress(OSError, ValueError):  # memory.max says "max" where there is no limit
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         limits.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))

@@ -1,4 +1,4 @@
-"""Error messages for unknown options: the name here of another library's option, or the nearest one."""
+"""Error messages for unknown options: fastattn's name for another library's option, or the nearest name."""
 
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from fastattn.errors import InputError, described
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
-else:  # only strings of annotations use it; before Python 3.11 dict stands for it
+else:  # only annotations that are strings use it; before Python 3.11 it is dict
     Unpack = getattr(typing, "Unpack", dict)
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def _by_option(meanings: dict[str, str]) -> dict[str, str]:
-    """Another library's option -> what to write here; ``meanings`` is the inverse, with spaces between options."""
+    """Another library's option -> what to write in fastattn. ``meanings``: the inverse, with spaces between options."""
     return {option: meaning for meaning, options in meanings.items() for option in options.split()}
 
 
@@ -29,7 +29,7 @@ _OF_CLASS = {"device": "device, an option of the class"}
 _NO_BATCHES = _by_option(
     {"left out: batches are made for you": "max_batch_size batch_type chunk_size max_queued_batches"}
 )
-# What to write here for options of CTranslate2, sentence-transformers and transformers: of a model's class, of a
+# What to write in fastattn for options of CTranslate2, sentence-transformers and transformers: of a model's class, of a
 # search, and of calls with texts.
 MODEL = _by_option(
     {
@@ -157,56 +157,56 @@ class UnknownOptionError(InputError, TypeError):
 
 
 def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
-    """The end of a message about an unknown name: what was probably meant, or "".
+    """The end of a message about an unknown name: the name that the caller probably means, or "".
 
-    foreign  other libraries' names -> what to write here, such as {"is_causal": "causal=True"}
+    foreign  another library's name -> what to write in fastattn, such as {"is_causal": "causal=True"}
     """
     if name in foreign:
         return f"; here it is {foreign[name]}"
-    import difflib  # only here: it takes half a millisecond
+    import difflib  # here, since the import takes half a millisecond
 
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    matches = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def explains_options(
     foreign: Mapping[str, str], options: type | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions whose unknown keyword arguments raise UnknownOptionError.
+    """A decorator that makes unknown keyword arguments of a function raise UnknownOptionError.
 
-    options  the TypedDict of the options that a function takes as ``**options``; ``help`` shows them too
+    options  the TypedDict of the options that the function takes as ``**options``, which ``help`` then shows
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
+        code = function.__code__  # type: ignore[attr-defined]  # a Python function's
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         options_of_function = dict.fromkeys(
             name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self"
         )
 
         @wraps(function)
-        def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+        def wrapper(*arguments: P.args, **keywords: P.kwargs) -> R:
             for name in keywords:
                 if name not in options_of_function:
                     of_class = function.__name__ in ("__init__", "__call__")
-                    called = type(arguments[0]).__name__ if of_class else function.__name__
-                    meant = what_was_meant(name, options_of_function, foreign)
-                    unexpected = f"got an unexpected keyword argument {described(name)}"
-                    raise UnknownOptionError(f"{called}() {unexpected}{meant}")
+                    callee = type(arguments[0]).__name__ if of_class else function.__name__
+                    suggestion = what_was_meant(name, options_of_function, foreign)
+                    fault = f"got an unexpected keyword argument {described(name)}"
+                    raise UnknownOptionError(f"{callee}() {fault}{suggestion}")
             return function(*arguments, **keywords)
 
         if options is not None:
-            # ``help`` and ``get_type_hints`` read the options in place of ``**``.
-            shown, kinds = signature(function), options.__annotations__
-            *parameters, rest = shown.parameters.values()
+            # ``help`` and ``get_type_hints`` read the options in place of ``**options``.
+            old_signature, hints = signature(function), options.__annotations__
+            *parameters, double_star = old_signature.parameters.values()
             parameters += [
-                Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(kind, "__forward_arg__", kind))
-                for name, kind in kinds.items()
+                Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(hint, "__forward_arg__", hint))
+                for name, hint in hints.items()
             ]
-            checked.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
-            checked.__annotations__ = {
-                n: kind for n, kind in function.__annotations__.items() if n != rest.name
-            } | kinds
-        return checked
+            wrapper.__signature__ = old_signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+            wrapper.__annotations__ = {
+                name: hint for name, hint in function.__annotations__.items() if name != double_star.name
+            } | hints
+        return wrapper
 
     return decorate

@@ -1,4 +1,4 @@
-"""Maps a function in Python threads that end with the call, so that a process that is forked later waits for none."""
+"""Maps a function in Python threads that end with the call: a process that is forked later has no such thread."""
 
 import threading
 from collections import deque
@@ -12,10 +12,10 @@ _Result = TypeVar("_Result")
 
 
 def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
-    """[function(item) for item in items], by ``workers`` threads, this one included, that take the items one by one.
+    """[function(item) for item in items], by ``workers`` threads, the caller's included, that take items one by one.
 
     After an error or an interrupt no thread takes another item; the threads are joined, and the first error is raised
-    here. Where the system gives no more threads, the existing threads do all the work.
+    in the caller. Where the system gives no more threads, the existing threads do all the work.
     """
     results: dict[int, _Result] = {}
     waiting = deque(enumerate(items))
@@ -50,7 +50,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
         raise
     finally:
         for thread in threads:
-            if thread.is_alive():  # an interrupt may have come before it started
+            if thread.is_alive():  # an interrupt may have come before the thread started
                 thread.join()
     if failures:
         raise failures[0]
@@ -60,7 +60,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread; RuntimeError or MemoryError where the system gives none.
 
-    An interrupt is raised as itself, even where Python hides it behind the RuntimeError of a lock that is not held.
+    An interrupt is raised itself, even where Python hides it behind the RuntimeError of a lock that is not held.
     """
     try:
         thread.start()
@@ -71,7 +71,7 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 def warn_of_fewer_threads(error: BaseException) -> None:
-    """Warn, once a process, that the system gives no more threads and the existing threads do all the work.
+    """Warn, once in a process, that the system gives no more threads and the existing threads do all the work.
 
     There is no warning where Python refuses a thread because the process ends: nobody can act on that.
     """

@@ -1,8 +1,8 @@
 """The Numba type of a user's function, and the variants in which kernels call it.
 
 A variant is the rewritten source compiled for one set of types: keys in lanes, one key, or ranges of queries and keys.
-The types of the values decide which variants exist, so that the function's type does not name them, and cached code
-needs no typing.
+The types of the captured values decide which variants exist. So the name of the function's type says nothing of the
+variants, and cached code of a kernel is found without compiling any.
 """
 
 import ast
@@ -34,7 +34,7 @@ from fastattn.simd.tables import Table, extent, look_up
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR, register_form, splat
 from fastattn.system.records import lazy
-from fastattn.user_functions.rewrite import Rewritten
+from fastattn.user_functions.rewrite import NewSource
 
 _I = types.int64
 # Kind of function -> the types of its parameters in each variant
@@ -44,12 +44,12 @@ _PARAMETERS: dict[str, dict[str, tuple]] = {
 }
 _NUMBERS = {"bool": types.boolean, "int": types.int64, "long": LONG, "float": types.float32}
 _LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
-_floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
-_float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
+_as_float_lanes, _as_truth_lanes = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
+_as_float, _as_truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
 class Variants:
-    def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
+    def __init__(self, kind: str, rewritten: NewSource, captured: tuple):
         self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
 
@@ -71,18 +71,18 @@ class Variants:
         return self._reasons[variant]
 
     def _compile(self, parameters: tuple) -> str:
-        kinds = (*parameters, *self.captured)
+        argument_types = (*parameters, *self.captured)
         FAILURES.clear()
         try:
-            self.compiled.compile(kinds)
+            self.compiled.compile(argument_types)
         except errors.NumbaError as error:
             return _reason(self.rewritten, error)
-        result = self.compiled.overloads[kinds].signature.return_type
+        result = self.compiled.overloads[argument_types].signature.return_type
         if parameters[-1] == RANGE:
-            fits = result in (TRUTH, types.boolean)
+            is_valid = result in (TRUTH, types.boolean)
         else:
-            fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
-        return "" if fits else f"{self.rewritten.location}: it returns {name_of(result)}"
+            is_valid = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
+        return "" if is_valid else f"{self.rewritten.location}: it returns {name_of(result)}"
 
     def best(self) -> str:
         """ "lanes", or else "scalar"; InputError if there is neither."""
@@ -98,33 +98,33 @@ class Variants:
 def captured_of(typing_context, function):
     def generate(context, builder, signature, arguments):
         (address,) = arguments
-        kinds = zip(function.variants.captured, function.offsets)
-        values = [_load(context, builder, kind, builder.add(address, I64(offset))) for kind, offset in kinds]
+        pairs = zip(function.variants.captured, function.offsets)
+        values = [_load(context, builder, type_, builder.add(address, I64(offset))) for type_, offset in pairs]
         return context.make_tuple(builder, signature.return_type, values)
 
     return types.Tuple(function.variants.captured)(function), generate
 
 
-def _load(context, builder, kind, address):
-    stored = F32 if kind == types.float32 else I64
-    if isinstance(kind, Table):
-        stored = context.get_value_type(kind)
+def _load(context, builder, type_, address):
+    stored = F32 if type_ == types.float32 else I64
+    if isinstance(type_, Table):
+        stored = context.get_value_type(type_)
     value = builder.load(builder.inttoptr(address, stored.as_pointer()))
     value.align = 8
-    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
+    return builder.icmp_unsigned("!=", value, I64(0)) if type_ == types.boolean else value
 
 
 class UserFunctionType(types.Type):
     """A user's function by its content: source, constants, and the types of its captured values.
 
-    Its values are addresses, from which the captured values lie at these ``offsets``, in bytes.
+    A value of the type is an address, behind which the captured values lie at these ``offsets``, in bytes.
     """
 
     def __init__(self, digest: str, variants: Variants, offsets: tuple[int, ...]):
         super().__init__(name=f"Function({digest})")
         self.variants, self.offsets = variants, offsets
 
-    # The loops over a row's keys that call it, by vectors of keys or key by key. Kernels of attention use these names.
+    # Loops over a row's keys that call the function, by vectors or key by key; kernels find them by these names.
 
     def modify_loop(self) -> Callable:
         """The implementation of ``modify_scores``."""
@@ -134,13 +134,13 @@ class UserFunctionType(types.Type):
             captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
             for k in range(0, count, LANES):
                 changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
-                store(_floats(changed) * up, score + k * 4)
+                store(_as_float_lanes(changed) * up, score + k * 4)
 
         def one_by_one(function, score, b, h, t, s, count):
             captured = captured_of(function)
             for k in range(count):
                 changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
-                store_scalar(_float(changed) * _LOG2_E, score + k * 4)
+                store_scalar(_as_float(changed) * _LOG2_E, score + k * 4)
 
         return in_lanes if self.variants.best() == "lanes" else one_by_one
 
@@ -151,12 +151,12 @@ class UserFunctionType(types.Type):
         def in_lanes(function, target, b, h, t, s, count):
             captured = captured_of(function)
             for k in range(0, count, LANES):
-                keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
+                keep_bytes(_as_truth_lanes(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
 
         def one_by_one(function, target, b, h, t, s, count):
             captured = captured_of(function)
             for k in range(count):
-                if not _truth(call(b, h, t, s + k, *captured)):
+                if not _as_truth(call(b, h, t, s + k, *captured)):
                     store_byte(0, target + k)
 
         return in_lanes if self.variants.best() == "lanes" else one_by_one
@@ -178,28 +178,28 @@ class UserFunctionType(types.Type):
 class Handle:
     """A function with its present captured values, for a kernel; subclasses are arrays of ctypes that hold the values.
 
-    Numba tells buffers apart by their Python types, in a tenth of a microsecond.
+    Each content has a subclass: Numba tells the type of a buffer by its Python class, in a tenth of a microsecond.
     """
 
     _numba_type_: UserFunctionType
     address: int
-    arrays: tuple  # keeps the captured arrays alive, whose addresses the handle holds
+    arrays: tuple  # the captured values: keeps arrays alive whose addresses the handle holds
 
 
-# Digest -> the class of its handles. No class is ever deleted: Numba keys on their addresses, and code stays loaded.
+# Digest -> the class of its handles. No class is ever deleted: Numba's keys are their addresses, and code stays loaded.
 _classes: dict[str, type[Handle]] = {}
-MOST_CLASSES = 1000  # each takes 0.2 MB, or 9 MB where this process compiles it
+MAX_CLASSES = 1000  # each takes 0.2 MB, or 9 MB where this process compiles it
 
 
 def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size: int) -> type[Handle]:
     """The class of handles for functions of this content. ``size``: bytes of their captured values, a multiple of 8.
 
-    InputError for more than MOST_CLASSES.
+    InputError for more than MAX_CLASSES.
     """
     if digest not in _classes:
-        if len(_classes) >= MOST_CLASSES:
+        if len(_classes) >= MAX_CLASSES:
             raise InputError(
-                f"expected at most {MOST_CLASSES} functions of different source in a process; numbers that differ can "
+                f"expected at most {MAX_CLASSES} functions of different source in a process; numbers that differ can "
                 "be variables outside, for which nothing is compiled anew"
             )
         content = {"_numba_type_": UserFunctionType(digest, variants, offsets)}
@@ -232,7 +232,7 @@ def _unbox_function(kind, value, c):
     return NativeValue(native)
 
 
-def compiled_of(rewritten: Rewritten) -> Any:
+def compiled_of(rewritten: NewSource) -> Any:
     """Compile the rewritten function, and the functions that it calls, for kernels."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
@@ -247,20 +247,20 @@ def compiled_of(rewritten: Rewritten) -> Any:
 _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
-def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
+def _reason(rewritten: NewSource, error: errors.NumbaError) -> str:
     """Why the function cannot be compiled, in one line, with the innermost location in the user's code."""
-    what = FAILURES[-1] if FAILURES else _numba_reason(rewritten, error)
-    if rewritten.not_straight and "if or while" in what:
-        what = f"{what} ({rewritten.not_straight})"
+    fault = FAILURES[-1] if FAILURES else _numba_reason(rewritten, error)
+    if rewritten.branch_reason and "if or while" in fault:
+        fault = f"{fault} ({rewritten.branch_reason})"
     files = {os.path.basename(function.file): function.file for function in _with_callees(rewritten)}
     for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
-            return f"{files[os.path.basename(file)]}:{line}: {what}"
-    return f"{rewritten.location}: {what}"
+            return f"{files[os.path.basename(file)]}:{line}: {fault}"
+    return f"{rewritten.location}: {fault}"
 
 
-def _numba_reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """The reason for an error that no operation reported, in words for users."""
+def _numba_reason(rewritten: NewSource, error: errors.NumbaError) -> str:
+    """The reason for an error of Numba that no operation reported, in words for users."""
     for caller in _with_callees(rewritten):
         for name, (called, function) in caller.scalar_functions.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
@@ -270,5 +270,5 @@ def _numba_reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
     return f"Numba cannot compile it ({type(error).__name__})"
 
 
-def _with_callees(rewritten: Rewritten) -> list[Rewritten]:
+def _with_callees(rewritten: NewSource) -> list[NewSource]:
     return [rewritten, *(callee for call in rewritten.calls.values() for callee in _with_callees(call))]

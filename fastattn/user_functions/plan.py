@@ -1,8 +1,8 @@
-"""Compiles users' functions: from Python to a handle for kernels, whose Numba type names the function's content.
+"""Compiles a user's function: from Python to a handle for kernels, whose Numba type has a hash of the content as name.
 
-Each call passes the variables that a function reads beside its parameters, so that changed values count at once and
-compile nothing. A function is rewritten once: its code leads to the plan again, which serves every function of that
-code that calls the same functions.
+Each call passes the present values of captured variables, those that a function reads beside its parameters; a changed
+value compiles nothing. A plan is kept by the code of its function, and serves other functions of the same code that
+call the same functions.
 """
 
 import ctypes
@@ -18,12 +18,12 @@ from typing import Any
 from fastattn.errors import InputError
 from fastattn.runtime.compiling import with_large_stack
 from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of
-from fastattn.user_functions.rewrite import Parts, Rewritten
+from fastattn.user_functions.rewrite import NewSource, PlanInputs
 from fastattn.user_functions.source import (
-    ABSENT,
+    LOOKUP_ERRORS,
     follow,
     location_of,
-    packing_of,
+    packing_for,
     type_name_of,
     unwrapped,
     value_of,
@@ -35,48 +35,48 @@ PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
 
 
 class Plan:
-    """A rewritten function, and its Numba types for the types of captured values so far."""
+    """A rewritten function, and a class of handles for each combination of types of captured values so far."""
 
     def __init__(self, function: FunctionType, kind: str):
-        self.kind, self.parts = kind, Parts()
+        self.kind, self.inputs = kind, PlanInputs()
         try:
-            self.rewritten = Rewritten(function, (), self.parts)
+            self.rewritten = NewSource(function, (), self.inputs)
         except RecursionError:
             raise InputError(f"{location_of(function.__code__)} is too deeply nested") from None
-        self.parts.stack.clear()
+        self.inputs.stack.clear()
         self.text = f"{kind}\n{self.rewritten.text()}"
-        self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
+        self.handle_classes: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
 
-    def fits(self, function: FunctionType) -> bool:
-        """Whether the plan serves this function: it calls functions of the same code, and reads the same constants."""
-        functions, constants = self.parts.functions, self.parts.constants
-        with suppress(*ABSENT):
+    def serves(self, function: FunctionType) -> bool:
+        """Whether this function, of the plan's code, calls functions of the same code and reads the same constants."""
+        functions, constants = self.inputs.functions, self.inputs.constants
+        with suppress(*LOOKUP_ERRORS):
             return all(unwrapped(follow(function, path)).__code__ is code for path, code in functions) and all(
                 follow(function, path) is value for path, value in constants
             )
         return False
 
     def bind(self, function: FunctionType) -> Handle:
-        """The function's handle with its present captured values; InputError if one cannot be passed."""
+        """The function's handle with the present captured values; InputError for a value that cannot be passed."""
         captured = [type_name_of(variable, value_of(function, variable)) for variable in self.rewritten.captured]
         values = [value for _, value in captured]
-        class_, packing = self.typed(tuple(name for name, _ in captured))
+        class_, packing = self.handle_class_for(tuple(name for name, _ in captured))
         handle: Any = class_()
         packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
         handle.address, handle.arrays = ctypes.addressof(handle), values
         return handle
 
-    def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
-        """(class of handles for captured values of these types, how the values are packed)."""
-        if names not in self.types:
+    def handle_class_for(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
+        """(class of handles for captured values of these types, the struct that packs the values)."""
+        if names not in self.handle_classes:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
-            packing, offsets = packing_of(names)
+            packing, offsets = packing_for(names)
             variants = Variants(self.kind, self.rewritten, tuple(map(type_of, names)))
-            self.types[names] = handle_class(digest, variants, tuple(offsets), packing.size), packing
-        return self.types[names]
+            self.handle_classes[names] = handle_class(digest, variants, tuple(offsets), packing.size), packing
+        return self.handle_classes[names]
 
 
-_MOST_PLANS = 8  # of one code
+_MAX_PLANS = 8  # for functions of one code
 
 
 @lru_cache(1000)
@@ -85,15 +85,15 @@ def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
 
 
 def python_function(function: Any, kind: str) -> FunctionType:
-    """The Python function of a plain or compiled function; InputError for other values and other parameters."""
+    """The Python function of a plain or compiled function; InputError for anything else, or other parameters."""
     function = unwrapped(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
-    needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
+    needs_keyword = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
     if (
         _required_count(function) != len(expected.split(", "))
-        or needed
+        or needs_keyword
         or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
     ):
         count = code.co_argcount + code.co_kwonlyargcount
@@ -111,27 +111,27 @@ def _required_count(function: FunctionType) -> int:
 def plan_of(function: FunctionType, kind: str) -> Plan:
     plans = _plans_of(function.__code__, function.__code__.co_filename, kind)
     for plan in plans:
-        if plan.fits(function):
+        if plan.serves(function):
             return plan
     plan = with_large_stack(lambda: Plan(function, kind))
     plans.insert(0, plan)
-    del plans[_MOST_PLANS:]
+    del plans[_MAX_PLANS:]
     return plan
 
 
 def compile_function(function: Any, kind: str) -> Handle:
-    """The handle by which kernels take a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, by ``kind``.
+    """The handle that kernels take for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``; see ``kind``.
 
-    It holds the present captured values, and is made anew for every call. InputError for a function that cannot be
-    compiled: here for what it does; from the kernel that first takes it for types that do not go together.
+    The handle holds the present captured values; every call of attention makes a new one. InputError for unsupported
+    Python; where types do not go together, the first kernel that takes the handle raises it.
     """
     python = python_function(function, kind)
-    with _naming_kind(kind):
+    with _with_kind_in_errors(kind):
         return plan_of(python, kind).bind(python)
 
 
 def explain_function(function: Any) -> str:
-    """How a score_mod or mask_mod (its parameters say which) is compiled: "vectorised", or "scalar: " and the reason.
+    """How a score_mod or mask_mod (by its parameters) is compiled: "vectorised", or "scalar: " and the reason.
 
     A vectorised function computes several keys at once, as fast as built-in scores and masks; a scalar function takes
     several times as long. InputError for other functions, and for a function that cannot be compiled.
@@ -140,15 +140,15 @@ def explain_function(function: Any) -> str:
     count = _required_count(plain_function) if isinstance(plain_function, FunctionType) else 0
     kind = "mask_mod" if count == 4 else "score_mod"
     python = python_function(function, kind)
-    with _naming_kind(kind):
+    with _with_kind_in_errors(kind):
         plan = plan_of(python, kind)
         variants = plan.bind(python)._numba_type_.variants
-        best = with_large_stack(variants.best)
-    return "vectorised" if best == "lanes" else f"scalar: {variants.why_not('lanes')}"
+        variant = with_large_stack(variants.best)
+    return "vectorised" if variant == "lanes" else f"scalar: {variants.why_not('lanes')}"
 
 
 @contextmanager
-def _naming_kind(kind: str) -> Iterator[None]:
+def _with_kind_in_errors(kind: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:

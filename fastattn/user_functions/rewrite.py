@@ -9,6 +9,7 @@ harmless, since nothing in such a function raises or has effects. Other Python i
 import ast
 import copy
 import math
+from collections.abc import Set
 from functools import reduce
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, ModuleType
@@ -18,10 +19,10 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
-from fastattn.user_functions.source import Captured, Path, definition_of, follow, function_of, location_of, unwrapped
+from fastattn.user_functions.source import Capture, Path, definition_of, follow, function_of, location_of, unwrapped
 
-# Operation of simd/operations.py -> the functions of Python, math and NumPy that become this operation
-_NAMES: dict[str, tuple[Any, ...]] = {
+# Operation of simd/operations.py -> the functions of Python, math and NumPy that become the operation
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "power": (math.pow, np.power, pow),
     "floor_whole": (math.floor,),
     "ceil_whole": (math.ceil,),
@@ -41,16 +42,16 @@ _NAMES: dict[str, tuple[Any, ...]] = {
     "shift_right": (np.right_shift,),
 }
 for _name in ("exp", "exp2", "log", "log2", "tanh", "erf", "sqrt"):
-    _NAMES[_name] = getattr(math, _name, None), getattr(np, _name, None)  # before Python 3.11 math has no exp2
-_SAME = (  # NumPy's names of the same operations
+    _FUNCTIONS[_name] = getattr(math, _name, None), getattr(np, _name, None)  # before Python 3.11 math has no exp2
+_SAME_NAMES = (  # operations that NumPy's functions have as names
     "floor", "ceil", "clip", "where", "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative",
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "invert", "logical_and", "logical_or",
     "logical_xor", "logical_not",
 )  # fmt: skip
-_NAMES |= {name: (getattr(np, name),) for name in _SAME}
-# By identity: not every function can be hashed or compared.
-KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
-ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
+_FUNCTIONS |= {name: (getattr(np, name),) for name in _SAME_NAMES}
+# id of a function -> its operation: not every function can be hashed or compared.
+OPERATION_OF = {id(item): name for name, items in _FUNCTIONS.items() for item in items if item is not None}
+ARITY = dict.fromkeys(OPERATION_OF.values(), 2) | dict.fromkeys(
     (
         "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "round",
         "round_whole", "is_nan", "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
@@ -65,82 +66,79 @@ _BINARY = {
     ast.LShift: "shift_left", ast.RShift: "shift_right",
 }  # fmt: skip
 _UNARY = {ast.USub: "negative", ast.Invert: "invert", ast.Not: "logical_not"}
-_COMPARED = {
+_COMPARISON = {
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal", ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }  # fmt: skip
 _SYMBOLS = {"MatMult": "@", "Is": "is", "IsNot": "is not"}
 
 
-class Parts:
-    """What a plan depends on: the code of the user's functions, and other values, modules and functions themselves."""
+class PlanInputs:
+    """What a plan depends on: the code of users' functions, and constants, such as modules and libraries' functions."""
 
     def __init__(self) -> None:
         self.functions: list[tuple[Path, Any]] = []
         self.constants: list[tuple[Path, Any]] = []
-        self.stack: list[Any] = []
+        self.stack: list[Any] = []  # functions that are being rewritten, each called by the one before
 
 
-class Rewritten:
-    """A function's new source, and what it needs.
+class NewSource:
+    """A function's new source, and what the source needs.
 
-    definition        its tree; the parameters are the function's own, then the captured variables
-    calls             name in the source -> the Rewritten of a function that it calls
+    definition        the source's tree; the parameters are the function's own, then the captured variables
+    calls             name in the source -> the NewSource of a function that it calls
     scalar_functions  name in the source -> (name, function) of NumPy or math, which Numba compiles for scalars
-    captured          the captured variables, in the order of the parameters
-    not_straight      why branches stay in it; "" if there are none
-    overridden        the parameters that are passed though they have defaults
+    captured          the captured variables, in the order of their parameters
+    branch_reason     why the source has branches; "" if it has none
+    overridden        names of parameters that are passed though they have defaults
     """
 
-    def __init__(self, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str] = frozenset()):
+    def __init__(self, function: FunctionType, path: Path, inputs: PlanInputs, overridden: Set[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
         self.location, self.path, self.overridden = location_of(function.__code__), path, overridden
-        self.calls: dict[str, Rewritten] = {}
+        self.calls: dict[str, NewSource] = {}
         self.scalar_functions: dict[str, tuple[str, Any]] = {}
-        self.captured: list[Captured] = []
-        self.not_straight = ""
-        parts.functions.append((path, function.__code__))
-        self.definition = _Rewriter(self, function, path, parts, overridden).definition()
+        self.captured: list[Capture] = []
+        self.branch_reason = ""
+        inputs.functions.append((path, function.__code__))
+        self.definition = _Rewriter(self, function, path, inputs, overridden).definition()
 
     def text(self) -> str:
-        """All that its code depends on, as text without line numbers."""
+        """All that the compiled code depends on, as text without line numbers."""
         calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
         scalar_functions = "".join(f"{name}: {called}\n" for name, (called, _) in self.scalar_functions.items())
         return f"{calls}{scalar_functions}{ast.unparse(self.definition)}"
 
 
 class _Rewriter:
-    """Rewrites the function at ``path``, and adds what it needs to ``rewritten`` and ``parts``.
-
-    overridden  the names of parameters that are passed though they have defaults
-    """
+    """Rewrites the function at ``path``, and adds what the function needs to ``new_source`` and ``inputs``."""
 
     def __init__(
-        self, rewritten: Rewritten, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str]
+        self, new_source: NewSource, function: FunctionType, path: Path, inputs: PlanInputs, overridden: Set[str]
     ):
-        self.rewritten, self.function, self.path, self.parts = rewritten, function, path, parts
-        self.file, self.code = rewritten.file, function.__code__
+        self.new_source, self.function, self.path, self.inputs = new_source, function, path, inputs
+        self.file, self.code = new_source.file, function.__code__
         count = self.code.co_argcount + self.code.co_kwonlyargcount
         self.defaults = {name: step for name, step in defaults_of(function).items() if name not in overridden}
         self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
-        self.own = set(self.parameters)
+        self.local_names = set(self.parameters)
         self.line = self.code.co_firstlineno
 
     def definition(self) -> ast.FunctionDef:
-        if any(function is self.function for function in self.parts.stack):
-            raise InputError(f"{self.rewritten.location}: it calls itself")
-        self.parts.stack.append(self.function)
+        if any(function is self.function for function in self.inputs.stack):
+            raise InputError(f"{self.new_source.location}: it calls itself")
+        self.inputs.stack.append(self.function)
         source = definition_of(self.function)
-        self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.local_names |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if isinstance(source, ast.Lambda):
             body: list[ast.stmt] = [ast.copy_location(ast.Return(self.value(source.body)), source.body)]
         else:
             body = self.statements(source.body)
         parameters = [f"v_{name}" for name in self.parameters]
         body = self.straight(body, parameters, source)
-        parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
+        parameters += [f"_c{i}" for i in range(len(self.new_source.captured))]
         result = function_of("user_function", parameters, body)
-        self.parts.stack.pop()
+        self.inputs.stack.pop()
         return ast.fix_missing_locations(ast.copy_location(result, source))
 
     def straight(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
@@ -148,8 +146,8 @@ class _Rewriter:
             self.refuse(source, "a function without a return")
         try:
             return straighten(body, parameters)
-        except NotStraight as reason:
-            self.rewritten.not_straight = str(reason)
+        except HasBranches as reason:
+            self.new_source.branch_reason = str(reason)
             if not _returns(body):
                 self.refuse(body[-1], "a path without a return")
             return [_ScalarConditions().visit(statement) for statement in body]
@@ -186,7 +184,7 @@ class _Rewriter:
             return [copy.copy(node)]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return []  # a docstring
-        return self.refuse(node, kind_name(type(node).__name__))
+        return self.refuse(node, construct_name(type(node).__name__))
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return self.statements(body) or [ast.Pass()]
@@ -199,7 +197,7 @@ class _Rewriter:
         return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
 
     def range_call(self, node: ast.expr) -> ast.expr:
-        """``range`` of whole numbers, which never raises: its step is a literal number."""
+        """``range`` of whole numbers, which never raises, since its step is a literal number other than 0."""
         if not (isinstance(node, ast.Call) and self.value_of_name(node.func) is range and not node.keywords):
             self.refuse(node, "a loop over something other than a range")
         numbers = [self.value(argument) for argument in node.args]
@@ -209,22 +207,22 @@ class _Rewriter:
         first = [self.call("count", number) for number in numbers[:2]]
         return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
 
-    def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
-        line, name = getattr(node, "lineno", self.line), self.rewritten.function_name
-        fault = f"{what}, which is not supported here{instead and f': {instead}'}"
+    def refuse(self, node: ast.AST, construct: str, hint: str = "") -> NoReturn:
+        line, name = getattr(node, "lineno", self.line), self.new_source.function_name
+        fault = f"{construct}, which is not supported here{hint and f': {hint}'}"
         raise InputError(f"{self.file}:{line}: {name} has {fault}")
 
     def value(self, node: ast.expr) -> ast.expr:
-        rewritten = self.make_value(node)
-        return ast.fix_missing_locations(ast.copy_location(rewritten, node))
+        value = self.make_value(node)
+        return ast.fix_missing_locations(ast.copy_location(value, node))
 
     def make_value(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Constant):
             return self.constant(node)
         if isinstance(node, ast.BinOp):
-            written = constant_power(node)
-            if written is not None:
-                return written
+            constant = constant_power(node)
+            if constant is not None:
+                return constant
             return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
         if isinstance(node, ast.UnaryOp):
             if isinstance(node.op, ast.UAdd):
@@ -244,8 +242,8 @@ class _Rewriter:
         if isinstance(node, ast.Subscript):
             return self.subscript(node)
         if isinstance(node, (ast.Name, ast.Attribute)):
-            return self.name(node)
-        return self.refuse(node, kind_name(type(node).__name__))
+            return self.variable(node)
+        return self.refuse(node, construct_name(type(node).__name__))
 
     def call(self, name: str, *operands: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
@@ -260,15 +258,15 @@ class _Rewriter:
             self.refuse(node, "a number of more than 64 bits")
         return copy.copy(node)
 
-    def binary(self, node: ast.AST, op: ast.operator, first: ast.expr, second: ast.expr, written: ast.expr) -> ast.expr:
+    def binary(self, node: ast.AST, op: ast.operator, first: ast.expr, second: ast.expr, source: ast.expr) -> ast.expr:
         if type(op) not in _BINARY:
             self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
-        if isinstance(op, ast.Pow):
-            return self.power(first, second, constant_number(written))
+        if isinstance(op, ast.Pow):  # ``source`` is the second operand before it was rewritten
+            return self.power(first, second, constant_number(source))
         return self.call(_BINARY[type(op)], first, second)
 
     def power(self, base: ast.expr, exponent: ast.expr, number: float | None) -> ast.expr:
-        """Multiplications where the exponent is a small literal whole number; ``number`` is the literal, if any."""
+        """A power, as multiplications for small whole numbers; ``number``: the exponent if it is a literal number."""
         if number is None or number != int(number) or not 1 <= abs(number) <= MOST_EXPONENT:
             return self.call("sqrt", base) if number == 0.5 else self.call("power", base, exponent)
         if isinstance(number, float) and number > 0:
@@ -278,16 +276,16 @@ class _Rewriter:
 
     def comparison(self, node: ast.Compare) -> ast.expr:
         operands = [node.left, *node.comparators]
-        parts: list[ast.expr] = []
+        comparisons: list[ast.expr] = []
         for op, left, right in zip(node.ops, operands, operands[1:]):
             if isinstance(op, (ast.In, ast.NotIn)):
-                parts.append(self.membership(node, left, right, isinstance(op, ast.NotIn)))
-            elif type(op) not in _COMPARED:
+                comparisons.append(self.membership(node, left, right, isinstance(op, ast.NotIn)))
+            elif type(op) not in _COMPARISON:
                 self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
             else:
-                comparison = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
-                parts.append(ast.copy_location(comparison, left))
-        return self.chained("logical_and", parts)
+                comparison = self.call(_COMPARISON[type(op)], self.value(left), self.value(right))
+                comparisons.append(ast.copy_location(comparison, left))
+        return self.chained("logical_and", comparisons)
 
     def membership(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
         """``left in (1, 3)``, or ``not in``."""
@@ -316,10 +314,10 @@ class _Rewriter:
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
         text = ast.unparse(node.func)
-        name = KNOWN.get(id(function))
+        name = OPERATION_OF.get(id(function))
         if name is None and isinstance(unwrapped(function), FunctionType):
             return self.function_call(node, unwrapped(function), path)
-        self.parts.constants.append((path, function))
+        self.inputs.constants.append((path, function))
         infinite = constant_float(node) if name == "to_float" else None
         if infinite is not None:
             return ast.Constant(infinite)
@@ -339,26 +337,26 @@ class _Rewriter:
         return self.call(name, *values)
 
     def scalar_call(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
-        """The call of a function of NumPy or math that is no operation: Numba may know it for scalars."""
-        home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
-        if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
+        """The call of a function of NumPy or math that is no operation: Numba may compile it for scalars."""
+        module = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
+        if not isinstance(function, np.ufunc) and (module != "math" or isinstance(function, type)):
             name = str(getattr(function, "__name__", ""))
-            is_operation = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
+            is_operation = id(getattr(np, name, None)) in OPERATION_OF and function is not getattr(np, name)
             self.refuse(node, f"a call of {text}", f"write np.{name}" if is_operation else "")
-        name = f"_p{len(self.rewritten.scalar_functions)}"
-        self.rewritten.scalar_functions[name] = f"{home}.{function.__name__}", function
+        name = f"_p{len(self.new_source.scalar_functions)}"
+        self.new_source.scalar_functions[name] = f"{module}.{function.__name__}", function
         scalars = [self.call("scalar", value) for value in values]
         return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
 
     def function_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
         arguments = self.bound_arguments(node, function)
         overridden = frozenset(arguments) & defaults_of(function).keys()
-        calls = self.rewritten.calls
+        calls = self.new_source.calls
         key = next((name for name, call in calls.items() if (call.path, call.overridden) == (path, overridden)), None)
         if key is None:
             key = f"_f{len(calls)}"
-            calls[key] = Rewritten(function, path, self.parts, overridden)
-        values = [*arguments.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
+            calls[key] = NewSource(function, path, self.inputs, overridden)
+        values = [*arguments.values(), *map(self.parameter, self.new_source.calls[key].captured)]
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
     def bound_arguments(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
@@ -374,23 +372,23 @@ class _Rewriter:
             self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
         return {name: self.value(arguments[name]) for name in names if name in arguments}
 
-    def name(self, node: ast.Name | ast.Attribute) -> ast.expr:
-        if isinstance(node, ast.Name) and node.id in self.own:
+    def variable(self, node: ast.Name | ast.Attribute) -> ast.expr:
+        if isinstance(node, ast.Name) and node.id in self.local_names:
             return ast.Name(f"v_{node.id}", ast.Load())
         value, path = self.find(node)
         if isinstance(value, (FunctionType, ModuleType, type)) or callable(value):
             self.refuse(node, f"{ast.unparse(node)} as a value")
-        return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
+        return self.parameter(Capture(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
 
-    def parameter(self, captured: Captured) -> ast.expr:
-        paths = [variable.path for variable in self.rewritten.captured]
+    def parameter(self, captured: Capture) -> ast.expr:
+        paths = [variable.path for variable in self.new_source.captured]
         if captured.path not in paths:
-            self.rewritten.captured.append(captured)
+            self.new_source.captured.append(captured)
             paths.append(captured.path)
         return ast.Name(f"_c{paths.index(captured.path)}", ast.Load())
 
     def value_of_name(self, node: ast.expr) -> Any:
-        """The value of a name outside the function, which the plan does not depend on."""
+        """The value of a variable outside the function; None for other expressions."""
         return self.find(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def find(self, node: ast.expr) -> tuple[Any, Path]:
@@ -399,11 +397,11 @@ class _Rewriter:
             value, path = self.find(node.value)
             if not isinstance(value, ModuleType):
                 self.refuse(node, f"the attribute {ast.unparse(node)}", "give its value a name outside the function")
-            self.parts.constants.append((path, value))
+            self.inputs.constants.append((path, value))
             if not hasattr(value, node.attr):
                 raise InputError(f"{self.file}:{node.lineno}: module {value.__name__} has no {node.attr}")
             return getattr(value, node.attr), (*path, ("attribute", node.attr))
-        if not isinstance(node, ast.Name) or node.id in self.own:
+        if not isinstance(node, ast.Name) or node.id in self.local_names:
             self.refuse(node, f"{ast.unparse(node)} used as a function or a module", "numbers have no methods")
         return self.outer_variable(node)
 
@@ -430,11 +428,11 @@ def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
 
 def constant_number(node: ast.expr) -> float | None:
     """A literal finite number, with its sign; None for any other expression."""
-    inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
-    number = inside.value if isinstance(inside, ast.Constant) else None
+    literal = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    number = literal.value if isinstance(literal, ast.Constant) else None
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
         return None
-    return number if inside is node else -number
+    return number if literal is node else -number
 
 
 def constant_float(node: ast.Call) -> float | None:
@@ -457,14 +455,14 @@ def constant_power(node: ast.BinOp) -> ast.expr | None:
     return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
 
 
-_KIND_NAMES = {
+_CONSTRUCT_NAMES = {
     "Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it", "NamedExpr": ":=",
     "ListComp": "comprehension", "GeneratorExp": "comprehension", "For": "for with else", "While": "while with else",
 }  # fmt: skip
 
 
-def kind_name(kind: str) -> str:
-    words = _KIND_NAMES.get(kind, kind.lower())
+def construct_name(kind: str) -> str:
+    words = _CONSTRUCT_NAMES.get(kind, kind.lower())
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
@@ -488,59 +486,59 @@ class _ScalarConditions(ast.NodeTransformer):
     visit_While = visit_If
 
 
-MOST_VALUES = 200  # of a function without branches
+MAX_VALUES = 200  # assignments in place of branches
 
 
-class NotStraight(Exception):
-    """The function has loops, or paths without a value; the message says where."""
+class HasBranches(Exception):
+    """A function cannot do without branches, because of loops or paths without a value; the message says where."""
 
 
 def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
-    """Rewrite a body as assignments, each to a new name, and one ``return``. NotStraight for loops and the like."""
-    straight = _Straight()
-    result = straight.run(body, {name: name for name in parameters})
+    """Rewrite a body as assignments, each to a new name, and one ``return``; HasBranches where that is impossible."""
+    straightener = _Straightener()
+    result = straightener.convert(body, {name: name for name in parameters})
     if result is None:
-        raise NotStraight(f"line {body[-1].lineno}: a path without a return")
-    return [*straight.assignments, ast.copy_location(ast.Return(result), result)]
+        raise HasBranches(f"line {body[-1].lineno}: a path without a return")
+    return [*straightener.assignments, ast.copy_location(ast.Return(result), result)]
 
 
-class _Straight:
+class _Straightener:
     def __init__(self) -> None:
         self.assignments: list[ast.stmt] = []
 
-    def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+    def convert(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
         """The value that the body returns; None without a return. ``names``: variable -> name of its present value."""
         for n, statement in enumerate(body):
             if isinstance(statement, ast.Return):
                 assert statement.value is not None
-                return self.use(statement.value, names)
+                return self.with_present_names(statement.value, names)
             if isinstance(statement, ast.Assign):
                 (target,) = statement.targets
                 assert isinstance(target, ast.Name)
-                names[target.id] = self.keep(target.id, self.use(statement.value, names))
+                names[target.id] = self.assign(target.id, self.with_present_names(statement.value, names))
             elif isinstance(statement, ast.If):
-                result = self.branch(statement, body[n + 1 :], names)
+                result = self.convert_if(statement, body[n + 1 :], names)
                 if result is not None:
                     return result
             elif not isinstance(statement, ast.Pass):
-                raise NotStraight(f"line {statement.lineno}: a loop")
+                raise HasBranches(f"line {statement.lineno}: a loop")
         return None
 
-    def branch(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
-        if len(self.assignments) > MOST_VALUES:
-            raise NotStraight(f"line {statement.lineno}: too many branches with a return")
-        test = self.keep("test", self.use(statement.test, names))
+    def convert_if(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+        if len(self.assignments) > MAX_VALUES:
+            raise HasBranches(f"line {statement.lineno}: too many branches with a return")
+        test = self.assign("test", self.with_present_names(statement.test, names))
         then_names, else_names = dict(names), dict(names)
         if not (_has_return(statement.body) or _has_return(statement.orelse)):
-            self.run(statement.body, then_names)
-            self.run(statement.orelse, else_names)
+            self.convert(statement.body, then_names)
+            self.convert(statement.orelse, else_names)
             self.merge(statement, test, names, then_names, else_names)
             return None
-        # Each side goes on with its own copy of the statements that follow.
-        first = self.run([*statement.body, *following], then_names)
-        second = self.run([*statement.orelse, *following], else_names)
+        # Each side continues with its own copy of the statements behind the ``if``.
+        first = self.convert([*statement.body, *following], then_names)
+        second = self.convert([*statement.orelse, *following], else_names)
         if first is None or second is None:
-            raise NotStraight(f"line {statement.lineno}: a path without a return")
+            raise HasBranches(f"line {statement.lineno}: a path without a return")
         return self.choice(statement, test, first, second)
 
     def merge(self, statement: ast.If, test: str, names: dict[str, str], *sides: dict[str, str]) -> None:
@@ -550,34 +548,34 @@ class _Straight:
                 names.pop(name, None)
             elif then_names[name] != else_names[name]:
                 values = (ast.Name(side[name], ast.Load()) for side in sides)
-                names[name] = self.keep(name, self.choice(statement, test, *values))
+                names[name] = self.assign(name, self.choice(statement, test, *values))
 
     def choice(self, statement: ast.If, test: str, first: ast.expr, second: ast.expr) -> ast.expr:
         operands: list[ast.expr] = [ast.Name(test, ast.Load()), first, second]
         call = ast.Call(ast.Name("_where", ast.Load()), operands, [])
         return ast.fix_missing_locations(ast.copy_location(call, statement.test))
 
-    def keep(self, name: str, value: ast.expr) -> str:
+    def assign(self, name: str, value: ast.expr) -> str:
         target = f"{name}_{len(self.assignments)}_"
         assignment = ast.Assign([ast.Name(target, ast.Store())], value)
         self.assignments.append(ast.fix_missing_locations(ast.copy_location(assignment, value)))
         return target
 
-    def use(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
-        return _Renamed(names).visit(copy.deepcopy(value))
+    def with_present_names(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
+        return _VariableRenamer(names).visit(copy.deepcopy(value))
 
 
 def _has_return(body: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.Return) for statement in body for node in ast.walk(statement))
 
 
-class _Renamed(ast.NodeTransformer):
+class _VariableRenamer(ast.NodeTransformer):
     def __init__(self, names: dict[str, str]):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id.startswith("_"):  # no variable of the function
+        if node.id.startswith("_"):  # a name of fastattn, not of the user's function
             return node
         if node.id not in self.names:
-            raise NotStraight(f"line {node.lineno}: {node.id} may have no value")
+            raise HasBranches(f"line {node.lineno}: {node.id} may have no value")
         return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node)

@@ -3,8 +3,8 @@
 A file may have changed since it was loaded, and a line may hold several lambdas, so a tree counts only if it compiles
 to the function's own code.
 
-A path leads from a function to a captured value: by cells, globals, defaults, attributes of modules, and on through the
-functions that it calls. It keeps nothing alive.
+A path leads from a function to a captured value: by cells, globals, defaults and attributes of modules, also of the
+functions that the function calls. A path keeps no value alive.
 """
 
 import ast
@@ -30,7 +30,7 @@ def location_of(code: CodeType) -> str:
 
 
 def definition_of(function: FunctionType) -> Definition:
-    """The tree of a function's definition, which callers do not change; InputError if its source cannot be read."""
+    """The tree of a function's definition, which is shared: callers do not change it. InputError without a source."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
@@ -39,23 +39,23 @@ def definition_of(function: FunctionType) -> Definition:
             f"{location_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
             "keeps none before 3.13)"
         )
-    return _find(code, code.co_filename, text)
+    return _find_definition(code, code.co_filename, text)
 
 
 @lru_cache(1000)
-def _find(code: CodeType, file: str, text: str) -> Definition:
-    """The definition with this code in the text. ``file`` is part of the key: codes of different files may be equal."""
-    definitions, imports = _read(text)
+def _find_definition(code: CodeType, file: str, text: str) -> Definition:
+    """The definition in ``text`` with this code. ``file`` is for the cache: codes of different files may be equal."""
+    definitions, imports = _parse(text)
     for node in definitions:
         first_line = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-        if first_line == code.co_firstlineno and _is_code_of(node, code, imports):
+        if first_line == code.co_firstlineno and _compiles_to(node, code, imports):
             return node
     raise InputError(f"{location_of(code)}: its source has changed since it was loaded, or is no plain function")
 
 
 @lru_cache(8)
-def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
-    """(functions of a file, imports of the module itself): Python compiles names that are imported differently."""
+def _parse(text: str) -> tuple[list[Definition], list[ast.stmt]]:
+    """(function definitions, import statements) of a file: Python compiles the use of an imported name differently."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -65,39 +65,39 @@ def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
 
 
 def _imports(node: ast.AST) -> Iterator[ast.stmt]:
-    for inside in ast.iter_child_nodes(node):
-        if isinstance(inside, ast.Import) or (isinstance(inside, ast.ImportFrom) and inside.module != "__future__"):
-            yield inside
-        elif isinstance(inside, (ast.stmt, ast.ExceptHandler)) and not isinstance(inside, _SCOPES):
-            yield from _imports(inside)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import) or (isinstance(child, ast.ImportFrom) and child.module != "__future__"):
+            yield child
+        elif isinstance(child, (ast.stmt, ast.ExceptHandler)) and not isinstance(child, _SCOPES):
+            yield from _imports(child)
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
+def _compiles_to(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
-    bare = copy.deepcopy(node.args)
-    bare.defaults, bare.kw_defaults = [], [None] * len(bare.kwonlyargs)
-    for argument in ast.walk(bare):
+    parameters = copy.deepcopy(node.args)  # without defaults and annotations, which are no part of the code
+    parameters.defaults, parameters.kw_defaults = [], [None] * len(parameters.kwonlyargs)
+    for argument in ast.walk(parameters):
         if isinstance(argument, ast.arg):
             argument.annotation = None
-    inside: ast.stmt
+    inner: ast.stmt
     if isinstance(node, ast.Lambda):
-        inside = ast.Return(ast.Lambda(bare, node.body))
+        inner = ast.Return(ast.Lambda(parameters, node.body))
     else:
-        # Under another name: its own name would be a variable of the function around it.
-        inside = function_of("inside", (), node.body)
-        inside.args = bare
+        # Under another name: the function's own name would become a variable of the outer function.
+        inner = function_of("inside", (), node.body)
+        inner.args = parameters
     try:
-        outer = function_of("around", code.co_freevars, [inside])
+        outer = function_of("around", code.co_freevars, [inner])
         module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
         compiled = compile(module, "<around>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
-    (around,) = _codes_in(compiled)
-    return any(_content(candidate) == _content(code) for candidate in _codes_in(around))
+    (outer_code,) = _codes_in(compiled)
+    return any(_comparable(candidate) == _comparable(code) for candidate in _codes_in(outer_code))
 
 
 def function_of(name: str, parameters: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
@@ -112,9 +112,9 @@ def _codes_in(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def _content(code: CodeType) -> tuple:
+def _comparable(code: CodeType) -> tuple:
     constants = [
-        _content(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
+        _comparable(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
     ]
     names = code.co_names, code.co_varnames, code.co_freevars
     return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount
@@ -123,7 +123,7 @@ def _content(code: CodeType) -> tuple:
 Path: TypeAlias = tuple[tuple[str, Any], ...]
 
 
-class Captured(NamedTuple):
+class Capture(NamedTuple):
     """A variable that each call of the function passes: its path, name and the location where it is read."""
 
     path: Path
@@ -133,15 +133,15 @@ class Captured(NamedTuple):
 
 def unwrapped(value: Any) -> Any:
     """The Python function of a compiled function; any other value itself."""
-    inside = getattr(value, "py_func", None)
-    return inside if isinstance(inside, FunctionType) else value
+    function = getattr(value, "py_func", None)
+    return function if isinstance(function, FunctionType) else value
 
 
-ABSENT = LookupError, AttributeError, ValueError
+LOOKUP_ERRORS = LookupError, AttributeError, ValueError
 
 
 def follow(function: FunctionType, path: Path) -> Any:
-    """The present value at a path; raises one of ABSENT where there is none."""
+    """The present value at the path from ``function``; one of LOOKUP_ERRORS where there is none."""
     value: Any = function
     for kind, key in path:
         if kind == "attribute":
@@ -159,19 +159,19 @@ def follow(function: FunctionType, path: Path) -> Any:
     return value
 
 
-def value_of(function: FunctionType, captured: Captured) -> Any:
+def value_of(function: FunctionType, captured: Capture) -> Any:
     """The present value of a captured variable; InputError where the variable is gone."""
     try:
         return follow(function, captured.path)
-    except ABSENT:
+    except LOOKUP_ERRORS:
         raise InputError(f"{captured.location}: the name {captured.name} is not defined") from None
 
 
-# Name of a captured value's type -> how struct packs it.
-_NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
+# Name of a number's type, see ``type_name_of`` -> how struct packs it.
+_NUMBER_FORMATS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
-def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
+def type_name_of(captured: Capture, value: Any) -> tuple[str, Any]:
     """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or element and axes of a table."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -182,7 +182,7 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
             raise InputError(f"{captured.location}: {captured.name} should fit in 64 bits, got {described(value)}")
         return "int" if -(2**31) <= value < 2**31 else "long", int(value)
     if isinstance(value, (float, np.floating)):
-        return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
+        return "float", float(np.clip(value, -_MAX_FLOAT32, _MAX_FLOAT32)) if np.isfinite(value) else float(value)
     if isinstance(value, (tuple, list)) and len(value):
         with suppress(ValueError, OverflowError):
             value = np.asarray(value)
@@ -192,7 +192,7 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
             fault = _rounding_fault(value, table)
             if fault:
                 raise InputError(f"{captured.location}: {captured.name} has {fault}")
-            return f"{_NAMES[table.dtype]} {table.ndim}", table
+            return f"{_TABLE_TYPES[table.dtype]} {table.ndim}", table
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise InputError(
         f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
@@ -200,16 +200,16 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
     )
 
 
-_LARGEST = 3.4028234663852886e38  # of float32
-_NAMES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
+_MAX_FLOAT32 = 3.4028234663852886e38  # of float32
+_TABLE_TYPES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
 
 
 def _as_table(array: np.ndarray) -> np.ndarray | None:
-    """The array as a C-contiguous table of float32, int32, int64 or bool: itself if it is one, so that changes count.
+    """The array as a C-contiguous table of float32, int32, int64 or bool; None for other dtypes.
 
-    All axes of an empty array become empty; its memory holds one zero to read.
+    Such a table is returned itself, so that changes count. An empty array becomes empty along all axes, with one zero.
     """
-    if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
+    if array.dtype in _TABLE_TYPES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind not in "fiub":
@@ -223,7 +223,7 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
 
 
 def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
-    """Which numbers of an array its table cannot represent; "" if there are none, or floats are only rounded."""
+    """The fault of a table that cannot represent the numbers of its array; "" if floats are only rounded."""
     if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
         return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"
     # The sum of squares is a quick test: below 2**48 no number is beyond 2**24.
@@ -234,12 +234,12 @@ def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
     return ""
 
 
-def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
-    """(how to pack values of these types, offset of each in bytes)."""
+def packing_for(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
+    """(the struct that packs values of these types, the offset of each in bytes)."""
     offsets, code = [], "<"
     for name in names:
         offsets.append(struct.calcsize(code))
-        code += _NUMBERS.get(name) or f"{1 + int(name.split()[1])}q"
+        code += _NUMBER_FORMATS.get(name) or f"{1 + int(name.split()[1])}q"
     return struct.Struct(code), offsets
 
 

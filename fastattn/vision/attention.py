@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.arguments.recurrent import Columns
-from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, number
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, finite_number
 from fastattn.errors import InputError, check_bool, check_count, described
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_inputs import WholeRows
@@ -16,7 +16,7 @@ from fastattn.layers.blocks import FeedForward
 from fastattn.layers.images import ChannelAndPixelGate, ChannelGate, image_starts
 from fastattn.models.residual import ResidualBlock
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, StackSpec
-from fastattn.spec.images import BlockPlace, ResidualSpec, tap_rows
+from fastattn.spec.images import BlockSizes, ResidualSpec, tap_rows
 from fastattn.vision.module import ImageModule, StateReader, check_window
 
 HALVING = Window((3, 3), (2, 2), (1, 1))
@@ -155,7 +155,7 @@ class ResidualAttention(ImageModule):
             weight_FCYX = state.take(f"{name}.conv{i}.weight", channels, channels, 3, 3)
             state.add(f"{name}.{i}", tap_rows(weight_FCYX), norm=f"{name}.bn{i}")
         spec = ResidualSpec(image=(channels, 1, 1), stem=channels, blocks=(1,), widths=(channels,))
-        return ResidualBlock(state.parameters, name, spec, BlockPlace(channels, channels, channels, 1, 0))
+        return ResidualBlock(state.parameters, name, spec, BlockSizes(channels, channels, channels, 1, 0))
 
     def mask(self, x: np.ndarray) -> np.ndarray:
         """The mean of the channels of M: float32 [B, Y, X]."""
@@ -196,7 +196,7 @@ class MultiScaleAttention(ImageModule):
         super().__init__(state)
         if not isinstance(scales, (tuple, list)) or not scales:
             raise InputError(f"scales: expected several numbers, got {described(scales)}")
-        self._scales = [number("scales", scale) for scale in scales]
+        self._scales = [finite_number("scales", scale) for scale in scales]
         if not all(0 < scale <= MOST_SCALE for scale in self._scales):
             raise InputError(f"scales: expected numbers above 0 and at most {MOST_SCALE:g}, got {self._scales}")
         numbers = state.numbers("network") or [0]
@@ -261,7 +261,7 @@ class PatchAttention(ImageModule):
             for layer, timm_name, *shape in layers:
                 state.add(f"block.{sublayer}.{layer}", state.take(f"{timm_name}.weight", *shape), f"{timm_name}.bias")
         self._heads, feed_forward = AttentionSpec(heads, heads, width // heads), FeedForwardSpec(inner, "gelu")
-        norms = NormSpec(epsilon=number("epsilon", epsilon))
+        norms = NormSpec(epsilon=finite_number("epsilon", epsilon))
         spec = StackSpec(
             layers=1, width=width, vocabulary=0, attention=self._heads, feed_forward=feed_forward, norms=norms
         )

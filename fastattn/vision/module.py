@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.array_attention.arguments import check_dtype
 from fastattn.array_attention.multi_head import PRECISIONS
-from fastattn.array_attention.torch_state import float32_array, listed, torch_state
+from fastattn.array_attention.torch_state import first_names, float32_array, torch_state
 from fastattn.errors import InputError, check_known
 from fastattn.layers.blocks import Linear
 from fastattn.layers.images import ImageConvolution
@@ -112,7 +112,7 @@ class StateReader:
     def check_all_read(self) -> None:
         """Raise InputError for tensors that no layer has read."""
         if self._unread:
-            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._unread))}")
+            raise InputError(f"state: unknown tensors {first_names(self._prefix, sorted(self._unread))}")
 
 
 class ImageModule:

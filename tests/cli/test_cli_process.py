@@ -86,7 +86,7 @@ def watch(monkeypatch):
     """A function: what a command shows on a terminal that its stderr is, each drawing of the progress line, and whole
     lines.
     """
-    for name in ("_FIRST_AFTER", "_EVERY"):  # draws the progress line each time, however fast the machine
+    for name in ("_FIRST_DELAY", "_INTERVAL"):  # draws the progress line each time, however fast the machine
         monkeypatch.setattr(progress, name, 0)
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -169,7 +169,7 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
     (steps,) = made
     assert 1 <= len(steps._programs) <= 3
-    assert len(steps.recorder.arena._rooms) == 1, "60 rows of 24 floats, a few at a time"
+    assert len(steps.recorder.arena._chunks) == 1, "60 rows of 24 floats, a few at a time"
 
 
 def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):

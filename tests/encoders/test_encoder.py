@@ -422,7 +422,7 @@ def test_reads_ahead_by_so_much_and_no_more(encoder, monkeypatch):
 
 
 def test_progress_counts_texts_on_a_terminal(monkeypatch):
-    for name in ("_FIRST_AFTER", "_EVERY"):
+    for name in ("_FIRST_DELAY", "_INTERVAL"):
         monkeypatch.setattr(f"fastattn.system.progress.{name}", 0)
     encoder, texts = _encoder(operations), _many_texts(400)
     for terminal, wish in product((True, False), (None, False, True)):

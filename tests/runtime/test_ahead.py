@@ -122,7 +122,7 @@ import tests.runtime.stub_kernels
 import numpy as np
 from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
-handle.CLAIMED_FOR = 0.1
+handle.CLAIM_TIMEOUT = 0.1
 x = np.ones((3, 8), np.float32)
 operations.rms_norm(x, x[0], 1e-5)
 """

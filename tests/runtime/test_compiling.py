@@ -12,7 +12,7 @@ import pytest
 
 from fastattn.runtime import compiling, handle
 from fastattn.runtime.compiling import with_large_stack
-from fastattn.runtime.handle import _Compiled
+from fastattn.runtime.handle import _CompiledBase
 from tests.children import run_child
 
 
@@ -28,7 +28,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
         else:
             inside.set()
             first.join()
-        sizes.append(threading.stack_size(compiling._STACK))  # to ask is to set
+        sizes.append(threading.stack_size(compiling._STACK_BYTES))  # to ask is to set
         start_thread(thread)
 
     def ask(number: int) -> None:
@@ -48,7 +48,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
             thread.join()
     finally:
         after = threading.stack_size(before)
-    assert after == 1 << 18 and sizes == [compiling._STACK] * 2 and results == {1: 1, 2: 2}
+    assert after == 1 << 18 and sizes == [compiling._STACK_BYTES] * 2 and results == {1: 1, 2: 2}
 
 
 def test_where_no_thread_is_to_be_had_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_what_fails_fails_in_the_thread_that_asked() -> None:
 def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that begin it at once would begin two."""
 
-    class Failing(_Compiled):
+    class Failing(_CompiledBase):
         def _compile(self, key: str, classes: list[type]) -> handle.Code:
             raise ArithmeticError
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bench.kernel_clock import kernel_seconds
 from fastattn.ops import cpu as operations
 from fastattn.ops.cpu.rows import scale_rows
-from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_in_arena
+from fastattn.runtime.arena import ALIGNMENT, MIN_GROWTH, Arena, empty, is_in_arena
 from fastattn.runtime.recording import StepRecorder
 from fastattn.runtime.threads import use_threads
 from tests.children import run_child
@@ -93,7 +93,7 @@ def test_programs_share_the_memory_between_their_kernels():
     once = recorder.arena.size
     for rows in range(1, 300, 20):
         recorder.record(lambda: run(x_ND[:rows]))  # noqa: B023  recorded at once
-    assert recorder.arena.size == once <= 3 * x_ND.nbytes + 2 * LEAST, "six results, of which two live at a time"
+    assert recorder.arena.size == once <= 3 * x_ND.nbytes + 2 * MIN_GROWTH, "six results, of which two live at a time"
 
 
 def test_a_view_keeps_memory_of_an_arena():
@@ -123,8 +123,8 @@ def test_arrays_of_an_arena_never_overlap(actions):
         assert ends == sorted(set(ends)), "in order, none empty, never side by side"
     array = None
     alive.clear()
-    assert sum(end - first for first, end in arena._free) >= arena.size - 2 * ALIGNMENT * len(arena._rooms)
-    assert len(arena._free) <= len(arena._rooms), "what is side by side is one"
+    assert sum(end - first for first, end in arena._free) >= arena.size - 2 * ALIGNMENT * len(arena._chunks)
+    assert len(arena._free) <= len(arena._chunks), "what is side by side is one"
 
 
 LAST = """

@@ -111,10 +111,10 @@ def test_a_digest_is_remembered_unless_a_file_was_written_a_moment_ago(
 ) -> None:
     """Written once more, a file may have the same size and, by the clock of the file system, the same times."""
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_TICK", 10**15)
+    monkeypatch.setattr(code_cache, "_CLOCK_LAG", 10**15)
     digest = sources_digest(tree)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(code_cache, "_TICK", 0)
+    monkeypatch.setattr(code_cache, "_CLOCK_LAG", 0)
     (tree / "gone.py").symlink_to(tree / "nowhere.py")
     assert sources_digest(tree) == digest, "a link to nowhere is left alone"
     (tree / "gone.py").unlink()
@@ -133,7 +133,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(code_cache, "_PACKAGE", package)
     time.sleep(0.05)  # the file system's clock may be behind
-    monkeypatch.setattr(code_cache, "_TICK", 0)
+    monkeypatch.setattr(code_cache, "_CLOCK_LAG", 0)
     monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
     time.sleep(0.05)
     look = code_cache._Snapshot(dict(code_cache._statuses(package)), time.time_ns())

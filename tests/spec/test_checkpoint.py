@@ -7,7 +7,7 @@ import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
-from fastattn.spec.checkpoint import GREATEST, Checkpoint, resolve_precision
+from fastattn.spec.checkpoint import MAX_INT32, Checkpoint, resolve_precision
 from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, take
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
@@ -53,7 +53,7 @@ def test_a_language_model_as_an_encoder():
     encoder = model.as_encoder()
     expected = dataclasses.replace(stack, causal=True, projection_bias=False, output_cap=0.0)
     assert encoder.spec == ModelSpec("encoder", expected)
-    assert encoder.text == EncoderText(b"{}", GREATEST, token_types=False)
+    assert encoder.text == EncoderText(b"{}", MAX_INT32, token_types=False)
     limited = dataclasses.replace(model, input=GeneratorText(b"{}", max_length=7))
     assert limited.as_encoder().text.max_length == 7
     assert "encoder.embedding.weight" in encoder.tensors

@@ -11,10 +11,10 @@ import pytest
 from fastattn.system import atomic_files
 from fastattn.system.atomic_files import (
     PART,
-    begin,
+    begin_file,
     begin_folder,
     discard_unfinished,
-    finish,
+    finish_file,
     make_folder,
     sweep,
     try_lock,
@@ -93,7 +93,7 @@ def test_what_is_left_is_swept_and_what_is_written_is_not(tmp_path: Path) -> Non
     (tmp_path / f"link{PART}").symlink_to("whole")
     (tmp_path / f"folder{PART}").mkdir()
     (tmp_path / f".pull-left{PART}").mkdir()
-    stream, part = begin(f"{tmp_path}/written.", 0o644)
+    stream, part = begin_file(f"{tmp_path}/written.", 0o644)
     descriptor, folder = begin_folder(f"{tmp_path}/.pull-")
     stay = {"whole", f"link{PART}", f"folder{PART}", f".pull-left{PART}", os.path.basename(part), *[Path(folder).name]}
     sweep(tmp_path)
@@ -101,7 +101,7 @@ def test_what_is_left_is_swept_and_what_is_written_is_not(tmp_path: Path) -> Non
     sweep(tmp_path, ".pull-")
     assert {*names(tmp_path)} == stay - {f".pull-left{PART}"}
     sweep(tmp_path / "none")
-    finish(stream, part, str(tmp_path / "finished"))
+    finish_file(stream, part, str(tmp_path / "finished"))
     stream.close()
     os.close(descriptor)
     discard_unfinished()

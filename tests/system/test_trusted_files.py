@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastattn.runtime.code_cache import Code, CodeFolder
-from fastattn.system.atomic_files import NotTrusted, open_trusted
+from fastattn.system.atomic_files import UntrustedFile, open_trusted
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 
@@ -59,7 +59,7 @@ def test_what_others_may_write(file: Path) -> None:
         before = place.stat().st_mode
         for mode in (0o020, 0o002):
             place.chmod(before | mode)
-            with nullcontext() if above == 3 else pytest.raises(NotTrusted):
+            with nullcontext() if above == 3 else pytest.raises(UntrustedFile):
                 assert read(file) == b"mine"
         place.chmod(before)
     assert read(file) == b"mine"
@@ -70,7 +70,7 @@ def test_what_is_another_s(file: Path) -> None:
         pytest.skip("needs root, who may give files away")
     for place in (file, file.parent, file.parent.parent):
         os.chown(place, 54321, 54321)
-        with pytest.raises(NotTrusted):
+        with pytest.raises(UntrustedFile):
             read(file)
         os.chown(place, 0, 0)
     assert read(file) == b"mine"
@@ -82,7 +82,7 @@ def test_links_are_followed_above_the_cache_s_own_folders_alone(file: Path, tmp_
         place.rename(elsewhere)
         place.symlink_to(elsewhere)
         # a user may move all kernels to another disk
-        with nullcontext() if place == file.parent.parent else pytest.raises(NotTrusted):
+        with nullcontext() if place == file.parent.parent else pytest.raises(UntrustedFile):
             assert read(file) == b"mine"
         place.unlink()
         elsewhere.rename(place)
@@ -93,7 +93,7 @@ def test_what_is_no_file(file: Path) -> None:
     for make in (os.mkfifo, os.mkdir):
         file.unlink()
         make(file, 0o700)
-        with pytest.raises(NotTrusted):
+        with pytest.raises(UntrustedFile):
             read(file)
 
 

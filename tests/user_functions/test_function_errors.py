@@ -173,7 +173,7 @@ def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
         return s - t < width * 2 - 5
 
     compile_function(mask, "mask_mod")
-    monkeypatch.setattr(function_type, "MOST_CLASSES", len(function_type._classes))
+    monkeypatch.setattr(function_type, "MAX_CLASSES", len(function_type._classes))
     with pytest.raises(
         InputError, match="mask_mod: expected at most [0-9]+ functions of different source in a process"
     ):

@@ -12,7 +12,7 @@ from numba import njit
 import fastattn
 from fastattn.errors import InputError
 from fastattn.simd.target import LANES
-from fastattn.user_functions.plan import _MOST_PLANS, _plans_of, compile_function
+from fastattn.user_functions.plan import _MAX_PLANS, _plans_of, compile_function
 from tests.children import run_child
 from tests.user_functions.kernels import (
     expected_scores,
@@ -321,7 +321,7 @@ def test_of_one_code_few_plans_are_kept():
     kinds = [compile_function(calling(called), "mask_mod")._numba_type_ for called in inside * 2]
     assert kinds == kinds[: len(inside)] * 2 and len(set(kinds)) == len(inside)
     code = calling(None).__code__
-    assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MOST_PLANS < len(inside)
+    assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MAX_PLANS < len(inside)
 
 
 @pytest.mark.parametrize("none", [0, ()])

@@ -106,8 +106,8 @@ def test_rounding_by_rows_is_that_of_the_whole(few_at_once: None) -> None:
     ]
     for form, expected in whole:
         found = rounded(weight_FD, form, "a", factors_D)
-        assert form_of(found) == form_of(expected) == form and len(found.parts()) > 20
-        parts = [as_float32(found.read(first, last)) for first, last in found.parts()]
+        assert form_of(found) == form_of(expected) == form and len(found.row_ranges()) > 20
+        parts = [as_float32(found.read(first, last)) for first, last in found.row_ranges()]
         np.testing.assert_array_equal(np.concatenate(parts), as_float32(expected))
 
 

@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders: LSTM and GRU networks with attention, whose tensors a mapping file in TOML names.
 
-``fastattn.toml`` in a folder of weights (PyTorch's, safetensors or ONNX) says how they are read; e2k's and thai2rom's
-files are known by their names (``mapping``).
+``fastattn.toml`` in a folder of weights (PyTorch's, safetensors or ONNX) says how they are read, see ``mapping``. Files
+of e2k and thai2rom are recognized by their names, and have mappings in ``mappings/``.
 """
 
 from pathlib import Path
@@ -11,24 +11,24 @@ from fastattn.weights.folder import Directory
 
 DESCRIPTION = "recurrent encoder-decoder (weights with fastattn.toml, a mapping; e2k's or thai2rom's files)"
 MAPPING = "fastattn.toml"
-# A pattern of files' names -> the mapping that reads a folder with one, or the file by itself.
-SIGNS = {
+# A pattern of a file's name -> the mapping in ``mappings/`` for the file or its folder.
+MAPPINGS = {
     "model-c2k*.safetensors": "e2k",
     "model-p2k*.safetensors": "e2k-phonemes",
     "thai2rom_loader_onnx.json": "thai2rom",
 }
 # A folder with one of these files is another exporter's.
-OTHERS = ("config.json", "model.bin", "metadata.json")
+FOREIGN_FILES = ("config.json", "model.bin", "metadata.json")
 
 
 def recognize(path: Path) -> bool:
     if path.is_file():
-        return _sign([path.name]) != ""
+        return _mapping_name([path.name]) != ""
     if (path / MAPPING).exists():
         return True
-    if not path.is_dir() or any((path / name).exists() for name in OTHERS):
+    if not path.is_dir() or any((path / name).exists() for name in FOREIGN_FILES):
         return False
-    return _sign(Directory(path).names()) != ""
+    return _mapping_name(Directory(path).names()) != ""
 
 
 def read(directory: Directory) -> Checkpoint:
@@ -41,11 +41,11 @@ def read(directory: Directory) -> Checkpoint:
     if MAPPING in names:
         where = folder.where(MAPPING)
         values = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
-        return mapping.read_mapped(values, folder, names)
-    sign = _sign(names)
-    return mapping.read_mapped(JsonObject(mapping.shipped(sign), f"{path} as {sign}"), folder, names)
+        return mapping.read_by(values, folder, names)
+    name = _mapping_name(names)
+    return mapping.read_by(JsonObject(mapping.shipped_mapping(name), f"{path} as {name}"), folder, names)
 
 
-def _sign(names: list[str]) -> str:
-    """The mapping that one of these names belongs to, or ""."""
-    return next((mapping for sign, mapping in SIGNS.items() if any(Path(name).match(sign) for name in names)), "")
+def _mapping_name(names: list[str]) -> str:
+    """The name of the mapping for a folder with files of these names, or ""."""
+    return next((mapping for pattern, mapping in MAPPINGS.items() if any(Path(n).match(pattern) for n in names)), "")

@@ -2,23 +2,23 @@
 
 ::
 
-    like = "pytorch-attention"          # a mapping of ``mappings/``, whose entries this file's replace
+    like = "pytorch-attention"          # a mapping of ``mappings/``; entries of this file replace its entries
     format = "my networks"              # what `fastattn inspect` says
     unused = ["decoder.loss.weight"]    # arrays that no tensor is made of
-    [files]                             # prefix that a file's arrays get -> a pattern of the file's name
+    [files]                             # prefix for the names of a file's arrays -> a pattern of the file's name
     "encoder." = "encoder.*"
-    [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; its sizes are those of the arrays
+    [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; arrays tell the sizes
     cell = "gru"
     [decoder]
-    layers = ["pre", "post"]            # what stands for # in its arrays' names; without it 0, 1, ...
+    layers = ["pre", "post"]            # the texts for # in names of its arrays; by default 0, 1, ...
     context_first = true                # the columns of a context come before an embedding's
     [tensors]                           # a table of ``weights.tensor_mapping``: a name, names or {names, ...}
     "STACK.embedding.weight" = "STACK.embedding.weight"
-    [pictures]                          # in place of an encoder's table: it is a residual network, whose arrays have
-                                        # timm's names behind "encoder."; side, mean and std of an image
-    [text]                              # without it, a model of rows of numbers, that points. Fields of
-                                        # ``spec.text_spec.TranslationText``, and where vocabularies are:
-    source = {lines = "source.txt"}     # a token a line, {json = FILE, key = NAME} {token: id}, or {metadata = NAME}
+    [pictures]                          # side, mean and std of an image; in place of [encoder], for a residual network
+                                        # whose arrays have timm's names behind "encoder."
+    [text]                              # fields of ``spec.text_spec.TranslationText``, and where vocabularies are;
+                                        # without [text] inputs are rows of numbers, and the decoder points
+    source = {lines = "source.txt"}     # a token a line; {json = FILE, key = NAME}: {token: id}; or {metadata = NAME}
 """
 
 import itertools
@@ -56,16 +56,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_BYTES = 1 << 16  # of a mapping; those of ``mappings/`` have a thousand
-SHIPPED = Path(__file__).parent / "mappings"
+MAX_BYTES = 1 << 16  # of a mapping file; those of ``mappings/`` have a thousand
+MAPPINGS = Path(__file__).parent / "mappings"
 CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
     **dict.fromkeys((".pt", ".pth", ".bin"), pytorch.parse),
     ".safetensors": safetensors.parse,
     ".onnx": onnx.parse,
 }
 ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
-BILINEAR = 2  # Pillow's number of the filter
-# Option of a tensor's sources -> (whether a value is valid, what to expect, the value that TensorSources takes).
+BILINEAR = 2  # Pillow's number of the bilinear filter
+# Option of a tensor's sources -> (check of a value, valid values for errors, conversion for TensorSources).
 OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "transposed": (lambda value: type(value) is bool, "true or false", bool),
     "relu": (lambda value: type(value) is bool, "true or false", bool),
@@ -83,21 +83,21 @@ FIXED_FIELDS = {
 }  # fmt: skip
 
 
-def shipped(name: str) -> dict[str, Any]:
+def shipped_mapping(name: str) -> dict[str, Any]:
     """A mapping of ``mappings/``."""
-    file = SHIPPED / f"{name}.toml"
+    file = MAPPINGS / f"{name}.toml"
     return parse(file.read_bytes(), str(file))
 
 
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the entries of ``changes``; where both have a table, the two are merged entry by entry."""
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the entries of ``changes``; a table that both have is merged entry by entry."""
     tables = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
     return {**base, **changes, **{name: base[name] | changes[name] for name in tables}}
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    if len(data) > MOST_BYTES:
-        raise CheckpointError(f"{where}: should have at most {MOST_BYTES} bytes, has {len(data)}")
+    if len(data) > MAX_BYTES:
+        raise CheckpointError(f"{where}: should have at most {MAX_BYTES} bytes, has {len(data)}")
     text = decode(data, where)
     try:
         values = tomllib.loads(text)
@@ -108,13 +108,13 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         raise CheckpointError(f"{where}: {shorten(unknown[0])} is unknown; known: {', '.join(ENTRIES)}")
     if "like" not in values:
         return values
-    names = sorted(file.stem for file in SHIPPED.glob("*.toml"))
-    like = JsonObject(values, where).choice("like", names)
-    return merged(shipped(like), values)
+    names = sorted(file.stem for file in MAPPINGS.glob("*.toml"))
+    base_name = JsonObject(values, where).choice("like", names)
+    return merge(shipped_mapping(base_name), values)
 
 
-def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkpoint:
-    """The checkpoint of a folder whose files have these names."""
+def read_by(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkpoint:
+    """The checkpoint of a folder with files of these names, by a mapping."""
     files = _files(mapping, folder, names)
     stored: dict[str, Any] = {}
     for prefix, file in files.items():
@@ -130,7 +130,7 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
-    """Prefix of arrays' names -> the file. A pattern may match no file, but not several."""
+    """Prefix of arrays' names -> the file with the arrays. A pattern may match one file or none."""
     files: dict[str, str] = {}
     patterns = mapping.nested("files")
     for prefix in patterns.values:
@@ -151,13 +151,13 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
 
 
 class _Arrays:
-    """The stored arrays, found by canonical names through the table [tensors]."""
+    """The stored arrays, which the table [tensors] finds by canonical names."""
 
     def __init__(self, table: dict[str, TensorSources], stored: Mapping[str, Array]) -> None:
         self.table, self.stored = table, stored
 
     def sources(self, name: str, layer: int | str = 0) -> TensorSources | None:
-        """The sources of a canonical tensor, whose layer 0 is ``layer`` in the file; None if the file lacks them."""
+        """The sources of a canonical tensor, with ``layer`` in place of layer 0; None if the file lacks them."""
         numbers = {"encoder": [layer], "decoder": [layer]}
         try:
             entry = map_shapes(self.table, {name: ()}, numbers)[name]
@@ -202,14 +202,15 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
         shapes = tensor_shapes(spec)
         if isinstance(encoder, ResidualSpec):
             shapes = {name: shape for name, shape in shapes.items() if name.startswith("decoder.")}
-        parts = map_shapes(table, shapes, {"encoder": encoder_layers, "decoder": decoder_layers})
+        tensor_sources = map_shapes(table, shapes, {"encoder": encoder_layers, "decoder": decoder_layers})
     except LookupError as error:
         raise CheckpointError(f"{mapping.where}: tensors: {error.args[0]}") from None
     if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
         name = f"decoder.layers.{decoder.attention.after}.input.weight"
-        parts |= {name: replace(parts[name], rolled_columns=decoder.context)} if name in parts else {}
-    check_sources(parts, stored, where, f"arrays do not fit {mapping.where}")
-    tensors = make_tensors(parts, stored)
+        if name in tensor_sources:
+            tensor_sources[name] = replace(tensor_sources[name], rolled_columns=decoder.context)
+    check_sources(tensor_sources, stored, where, f"arrays do not fit {mapping.where}")
+    tensors = make_tensors(tensor_sources, stored)
     if isinstance(encoder, ResidualSpec):
         tensors |= state.tensors(encoder)
         check_tensors(spec, tensors, where)
@@ -263,7 +264,7 @@ def _stack(
     if not layers:
         raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
     vocabulary, embedding = arrays.size(f"{name}.embedding.weight")
-    if not mapping.has("text"):  # inputs are rows of numbers, and the decoder points at rows
+    if not mapping.has("text"):  # the inputs are rows of numbers, and the decoder points at rows
         vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
         embedding = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
     sizes = {
@@ -273,17 +274,17 @@ def _stack(
         "embedding_width": embedding,
     }
     values: dict[str, Any] = {entry: value for entry, value in table.values.items() if entry != "context_first"}
-    for part, field, weight in (
+    for table_name, field, weight in (
         ("readout", "width", "readout"),
         ("attention", "width", "attention.query"),
         ("attention", "predictive", "attention.position"),
     ):
         rows, _ = arrays.size(f"{name}.{weight}.weight")
         if rows:
-            values[part] = table.nested(part).values | {field: rows}
+            values[table_name] = table.nested(table_name).values | {field: rows}
     if memory:
-        biased = arrays.sources("decoder.projection.bias") is not None
-        sizes |= memory | {"projection_bias": biased}
+        has_bias = arrays.sources("decoder.projection.bias") is not None
+        sizes |= memory | {"projection_bias": has_bias}
     problems: list[str] = []
     spec = from_plain(RecurrentSpec, values | sizes, name, problems)
     if spec is None:
@@ -300,7 +301,7 @@ def _read_input(
     if not mapping.has("text"):
         return ArrayInput("NE", (0, encoder.embedding_width))
     text = mapping.nested("text")
-    vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # where pictures are the source
+    vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # stays empty if pictures are the source
     stacks = {"target": decoder} | ({} if mapping.has("pictures") else {"source": encoder})
     for side, stack in stacks.items():
         vocabularies[f"{side}_vocabulary"] = read_vocabulary(text.nested(side), folder, weights, stack.vocabulary)
@@ -314,56 +315,56 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     text = from_plain(TranslationText, values, "text", problems, {**FIXED_FIELDS, **vocabularies})
     if text is None:
         raise CheckpointError(f"{where}: {'; '.join(problems)}")
-    needed = [(text.eos_token, "target"), (text.decoder_start_token, "target")]
-    needed += [(token, "target") for token in text.decoding.forced_tokens]
-    needed += [(text.bos_token, "source")] * text.add_source_bos + [(text.eos_token, "source")] * text.add_source_eos
-    for token, side in needed:
+    tokens = [(text.eos_token, "target"), (text.decoder_start_token, "target")]
+    tokens += [(token, "target") for token in text.decoding.forced_tokens]
+    tokens += [(text.bos_token, "source")] * text.add_source_bos + [(text.eos_token, "source")] * text.add_source_eos
+    for token, side in tokens:
         if token is not None and token not in vocabularies[f"{side}_vocabulary"]:
             raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
     return text
 
 
-# Below: vocabularies, from the places that a mapping may name.
-def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
+# Below: vocabularies, from the sources that a mapping may name, an entry of READERS each.
+def read_vocabulary(source: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
     """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
-    kinds = [name for name in READERS if place.has(name)]
-    if len(kinds) != 1:
-        raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
-    return checked(READERS[kinds[0]](place, folder, weights), rows, place.where)
+    names = [name for name in READERS if source.has(name)]
+    if len(names) != 1:
+        raise CheckpointError(f"{source.where} should have one of {', '.join(READERS)}, has {shorten(source.values)}")
+    return checked_vocabulary(READERS[names[0]](source, folder, weights), rows, source.where)
 
 
-def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
+def checked_vocabulary(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
     """The tokens; CheckpointError unless there is one for each of the embedding's ``rows``."""
     if len(tokens) != rows:
         raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens")
     return tuple(tokens)
 
 
-def _file(place: JsonObject, entry: str) -> str:
-    name = place.string(entry)
-    if any(sign in name for sign in "/\\:"):
-        raise place.error(entry, "a file beside the weights", name)
+def _file(source: JsonObject, entry: str) -> str:
+    name = source.string(entry)
+    if any(character in name for character in "/\\:"):
+        raise source.error(entry, "a file beside the weights", name)
     return name
 
 
-def _lines(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    name = _file(place, "lines")
+def _lines(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    name = _file(source, "lines")
     lines = decode(folder.read(name), folder.where(name)).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    """{token: id} under a key of a JSON object."""
-    ids = read_object(folder, _file(place, "json")).nested(place.string("key"))
+def _object(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """Tokens from {token: id} under a key of a JSON object."""
+    ids = read_object(folder, _file(source, "json")).nested(source.string("key"))
     numbers = [ids.integer(token) for token in ids.values]
     if sorted(numbers) != list(range(len(numbers))):
         raise CheckpointError(f"{ids.where}: should have each id from 0 to {len(numbers) - 1} once")
     return sorted(ids.values, key=lambda token: ids.values[token])
 
 
-def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+def _metadata(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
     """Tokens separated by NULs, from the metadata of the first file of weights, a .safetensors file."""
-    return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
+    return read_metadata(folder, weights[0]).string(source.string("metadata")).split("\0")
 
 
 READERS = {"lines": _lines, "json": _object, "metadata": _metadata}

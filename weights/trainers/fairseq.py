@@ -1,4 +1,4 @@
-"""fairseq's Transformers: a .pt file with options and tensors, dict.LANGUAGE.txt of both languages, and BPE codes.
+"""fairseq's Transformers: a .pt file with options and tensors, dict.LANGUAGE.txt for both languages, and BPE codes.
 
 The training's options describe the model (fairseq/models/transformer of 0.6 to 0.12); options that a StackSpec cannot
 express are refused by name. The decoder starts with the end token; positions count from 2.
@@ -20,9 +20,9 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.architectures.bart import LEARNED_TABLE
 from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
-from fastattn.weights.recurrent.mapping import checked
+from fastattn.weights.recurrent.mapping import checked_vocabulary
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
-from fastattn.weights.trainers.files import count, known_options, read_options, tokenizer_files
+from fastattn.weights.trainers.files import checked_options, count, read_options, tokenizer_files
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING = SPECIAL.index("<pad>")
@@ -31,8 +31,8 @@ BEAM = 5  # of fairseq's own translate
 RULES = SearchRules(early_stopping="true")
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
 ACTIVATIONS |= {"swish": "swish", "tanh": "tanh"}
-_YES_NO: tuple[Any, ...] = (False, True)
-# Option -> what it may be; without it the first.
+_BOOLEAN: tuple[Any, ...] = (False, True)
+# Option -> its supported values, the default first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "activation_fn": tuple(ACTIVATIONS),
     "adaptive_input": (False,),
@@ -40,19 +40,19 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("char_inputs", "cross_self_attention"), (False,)),
     "decoder_langtok": (False, None),
     "decoder_layers_to_keep": (None,),
-    **dict.fromkeys(("decoder_learned_pos", "decoder_normalize_before"), _YES_NO),
-    "encoder_langtok": (None, ""),  # of translation_multi_simple_epoch, as all three of these
+    **dict.fromkeys(("decoder_learned_pos", "decoder_normalize_before"), _BOOLEAN),
+    "encoder_langtok": (None, ""),  # an option of translation_multi_simple_epoch, as decoder_langtok and lang_pairs
     "encoder_layers_to_keep": (None,),
-    **dict.fromkeys(("encoder_learned_pos", "encoder_normalize_before"), _YES_NO),
+    **dict.fromkeys(("encoder_learned_pos", "encoder_normalize_before"), _BOOLEAN),
     "lang_pairs": (None,),
     **dict.fromkeys(("lang_tok_replacing_bos_eos", "no_cross_attention"), (False,)),
-    **dict.fromkeys(("no_scale_embedding", "no_token_positional_embeddings"), _YES_NO),
-    **dict.fromkeys(("share_all_embeddings", "share_decoder_input_output_embed"), _YES_NO),
+    **dict.fromkeys(("no_scale_embedding", "no_token_positional_embeddings"), _BOOLEAN),
+    **dict.fromkeys(("share_all_embeddings", "share_decoder_input_output_embed"), _BOOLEAN),
     "tokenizer": (None, "moses", "space"),
 }
 DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
 PAIR = re.compile(r"[./]([^./-]+)-([^./-]+)$")
-# The last names are copies for PyTorch's own encoder layer; training changes only the originals.
+# in_proj, out_proj, fc1 and fc2 are copies for PyTorch's own encoder layer: training changes only the originals.
 UNUSED = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor|layers\.\d+\.(in_proj|out_proj|fc[12])_(weight|bias))"
 )
@@ -64,14 +64,14 @@ OLD_NORM_NAMES = {
 
 
 def dictionaries(names: list[str]) -> dict[str, str]:
-    """{language: the file of its vocabulary} among a folder's files."""
+    """{language: the file with its vocabulary}, of the files of a folder."""
     return {match[1]: name for name in reversed(names) if (match := DICTIONARY.fullmatch(name))}
 
 
-def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
-    training, where = _training_options(trained), trained.where
-    options = known_options(training, OPTIONS, where)
-    stored = _todays(trained.tensors("model"), options)
+def read(folder: Folder, names: list[str], trainer_file: TrainerFile) -> Checkpoint:
+    training, where = _training_options(trainer_file), trainer_file.where
+    options = checked_options(training, OPTIONS, where)
+    stored = _rename_tensors(trainer_file.tensors("model"), options)
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
@@ -81,7 +81,7 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     encoder, decoder = spec.stacks.values()
     languages = _languages(training, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
     source, target = (
-        checked(vocabularies[language], stack.vocabulary, folder.where(files[language]))
+        checked_vocabulary(vocabularies[language], stack.vocabulary, folder.where(files[language]))
         for language, stack in zip(languages, (encoder, decoder))
     )
     text = TranslationText(
@@ -98,41 +98,41 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.files_read))
 
 
-def _training_options(trained: TrainerFile) -> dict[str, Any]:
-    """The training's options: args, or since version 0.10 those of task and model in cfg."""
-    if type(trained.entries.get("cfg")) is not dict:
-        args = trained.entries.get("args")
-        return args if type(args) is dict else read_options(trained, "args")
-    parts = [trained.entries["cfg"].get(part) for part in ("task", "model")]
-    if not isinstance(parts[1], dict):
-        raise CheckpointError(f"{trained.where}: cfg should hold the options of a model")
-    return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+def _training_options(trainer_file: TrainerFile) -> dict[str, Any]:
+    """The training's options: those in args, or since version 0.10 those of task and model in cfg."""
+    if type(trainer_file.entries.get("cfg")) is not dict:
+        args = trainer_file.entries.get("args")
+        return args if type(args) is dict else read_options(trainer_file, "args")
+    groups = [trainer_file.entries["cfg"].get(name) for name in ("task", "model")]
+    if not isinstance(groups[1], dict):
+        raise CheckpointError(f"{trainer_file.where}: cfg should hold the options of a model")
+    return {name: value for group in groups if isinstance(group, dict) for name, value in group.items()}
 
 
-def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors under current names, shared tensors under all their names."""
+def _rename_tensors(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
+    """The tensors under the names of current versions, shared tensors under each of their names."""
     stored = {name.removeprefix("model."): array for name, array in stored.items()}
-    stored = {OLD_NORMS.sub(_todays_norm, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
+    stored = {OLD_NORMS.sub(_norm_name, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
         fused = stored[name]
         if fused.strides is not None or not fused.shape or fused.shape[0] % 3:
-            continue  # reported later as unexpected
+            continue  # ``canonical_tensors`` reports it as unexpected
         del stored[name]
         rows, size = fused.shape[0] // 3, len(fused.data) // 3
         for i, part in enumerate("qkv"):
-            cut = fused.data[i * size : (i + 1) * size]
-            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(fused, shape=(rows, *fused.shape[1:]), data=cut)
+            data, shape = fused.data[i * size : (i + 1) * size], (rows, *fused.shape[1:])
+            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(fused, shape=shape, data=data)
     for name in ("decoder.embed_out", "decoder.output_projection.weight"):
         if name in stored:
             stored[HEAD] = stored.pop(name)
     shared = options["share_all_embeddings"]
-    for name, is_one in ((HEAD, shared or options["share_decoder_input_output_embed"]), (SOURCE, shared)):
-        if is_one and TARGET in stored:
+    for name, is_shared in ((HEAD, shared or options["share_decoder_input_output_embed"]), (SOURCE, shared)):
+        if is_shared and TARGET in stored:
             stored[name] = stored[TARGET]
     return stored
 
 
-def _todays_norm(match: re.Match) -> str:
+def _norm_name(match: re.Match) -> str:
     names = OLD_NORM_NAMES[match[1]]
     return f"{match[1]}{match[2]}.{names[int(match[3])]}" if int(match[3]) < len(names) else match[0]
 
@@ -149,7 +149,7 @@ def _stack(
             f" tensors and {name}_embed_dim {width} a multiple of {name}_attention_heads {heads}"
         )
     kind = "table" if options[f"{name}_learned_pos"] else "sinusoid"
-    longest = "max_source_positions" if name == "encoder" else "max_target_positions"
+    limit_option = "max_source_positions" if name == "encoder" else "max_target_positions"
     before = bool(options[f"{name}_normalize_before"])
     return StackSpec(
         layers=layers,
@@ -164,7 +164,7 @@ def _stack(
         ),
         positions=PositionSpec("none")
         if options["no_token_positional_embeddings"]
-        else PositionSpec(kind, limit=count(training, longest, where), start=FIRST_POSITION),
+        else PositionSpec(kind, limit=count(training, limit_option, where), start=FIRST_POSITION),
         embedding_scale=1.0 if options["no_scale_embedding"] else math.sqrt(width),
         cross_attention=name == "decoder",
     )
@@ -173,7 +173,7 @@ def _stack(
 def _languages(
     training: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
-    """(source, target) by the options, else by the name of the training's data, else by the vocabularies' sizes."""
+    """(source, target) by the options, else by the path of the training's data, else by the vocabularies' sizes."""
     data = training.get("data")
     match = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
     options_pair = (training.get("source_lang"), training.get("target_lang"))
@@ -181,31 +181,31 @@ def _languages(
         if all(is_text(language) and language in tokens for language in pair):
             return str(pair[0]), str(pair[1])
     if None not in options_pair and all(map(is_text, options_pair)):
-        lacking = next(language for language in options_pair if language not in tokens)
+        missing = next(language for language in options_pair if language not in tokens)
         raise CheckpointError(
-            f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
+            f"{where}: dict.{shorten(missing)}.txt should lie beside it or in data/ there, is missing"
         )
     pairs = itertools.permutations(tokens, 2)
-    fitting = [pair for pair in pairs if (len(tokens[pair[0]]), len(tokens[pair[1]])) == rows]
-    if len(tokens) != 2 or len(fitting) != 1:
+    matching_pairs = [pair for pair in pairs if (len(tokens[pair[0]]), len(tokens[pair[1]])) == rows]
+    if len(tokens) != 2 or len(matching_pairs) != 1:
         raise CheckpointError(
             f"{where}: its options do not say its languages: dict.SOURCE.txt and dict.TARGET.txt of {rows[0]} and"
             f" {rows[1]} tokens should lie beside it or in data/ there, and no other; found {shorten(sorted(tokens))}"
         )
-    return fitting[0]
+    return matching_pairs[0]
 
 
 def _tokens(folder: Folder, name: str) -> list[str]:
-    """The special tokens, then those of a file: a token, a space and a number a line, perhaps a flag."""
+    """The special tokens, then those of a file, whose lines have a token, a space and a number, perhaps a flag."""
     where = folder.where(name)
     lines = decode(folder.read(name), where).split("\n")
-    tokens, seen = list(SPECIAL), set(SPECIAL)
+    tokens, known_tokens = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
-        again = line.rstrip().endswith(" #fairseq:overwrite")
+        overwrites = line.rstrip().endswith(" #fairseq:overwrite")
         token, _, amount = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not amount.isdecimal() or (token in seen and not again):
+        if not amount.isdecimal() or (token in known_tokens and not overwrites):
             expected = "once, a token, a space and how often it was seen"
             raise CheckpointError(f"{where}: line {number} should be, {expected}; is {shorten(line)}")
         tokens.append(token)
-        seen.add(token)
+        known_tokens.add(token)
     return tokens

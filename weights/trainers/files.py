@@ -1,15 +1,15 @@
-"""The contents of trainers' checkpoints and folders without the tensors: options, vocabularies, tokenizer files."""
+"""What trainers' checkpoints and folders hold besides tensors: options, vocabularies, tokenizer files."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import GREATEST, ModelSpec
+from fastattn.spec.architecture import MAX_INT32, ModelSpec
 from fastattn.text.subword_units import CONTINUATION
 from fastattn.weights.containers.json_file import is_text, shorten
 from fastattn.weights.containers.pytorch import Namespace, TrainerFile
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.mapping import checked
+from fastattn.weights.recurrent.mapping import checked_vocabulary
 
 # Tokenizer files that people keep beside a trainer's checkpoint, by their usual names.
 CODES = ("bpecodes", "code", "codes", "bpe.code", "bpe.codes", "bpe_codes", "codes.txt", "bpe.model")
@@ -17,41 +17,41 @@ SENTENCEPIECE = (
     ("source.spm", "target.spm"),
     *((name, name) for name in ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model")),
 )
-SEVERAL = 2  # unfinished units (as "wo@@") that a vocabulary may have by chance
+MAX_UNITS = 2  # of unfinished parts of words, such as "wo@@", that a vocabulary of words may have by chance
 
 
-def read_options(trained: TrainerFile, name: str) -> dict[str, Any]:
-    """The options of a training, the entry ``name`` of a trainer's checkpoint."""
-    training = trained.entries.get(name)
+def read_options(trainer_file: TrainerFile, name: str) -> dict[str, Any]:
+    """The options of a training, which are the entry ``name`` of a trainer's checkpoint."""
+    training = trainer_file.entries.get(name)
     if type(training) is not Namespace:
-        raise CheckpointError(f"{trained.where}: {name} should hold the options of a training")
+        raise CheckpointError(f"{trainer_file.where}: {name} should hold the options of a training")
     return training
 
 
-def known_options(training: dict[str, Any], allowed: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
-    """The options that matter; ``allowed`` has the supported values of each, the default first."""
+def checked_options(training: dict[str, Any], allowed: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
+    """The options in ``allowed``, which has each option's values, the default first; CheckpointError for others."""
     options = {name: training.get(name, values[0]) for name, values in allowed.items()}
     for name, value in options.items():
-        plain = value is None or isinstance(value, str | int)
-        if not plain or value not in allowed[name]:
-            shown = shorten(value) if plain else f"a {type(value).__name__}"
+        is_plain = value is None or isinstance(value, str | int)
+        if not is_plain or value not in allowed[name]:
+            text = shorten(value) if is_plain else f"a {type(value).__name__}"
             raise CheckpointError(
-                f"{where}: option {name} should be {' or '.join(map(repr, allowed[name]))}, is {shown}"
+                f"{where}: option {name} should be {' or '.join(map(repr, allowed[name]))}, is {text}"
             )
     return options
 
 
 def count(training: dict[str, Any], name: str, where: str) -> int:
-    """An option that counts layers, heads or units."""
+    """An option that is a number of layers, heads or units; CheckpointError unless it is one."""
     value = training.get(name)
-    if type(value) is not int or not 1 <= value <= GREATEST:
+    if type(value) is not int or not 1 <= value <= MAX_INT32:
         raise CheckpointError(f"{where}: option {name} should be a number from 1 on")
     return value
 
 
-def read_vocabularies(trained: TrainerFile, spec: ModelSpec) -> tuple[dict[str, Any], str]:
-    """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of a checkpoint."""
-    vocab, where = trained.entries.get("vocab"), trained.where
+def read_vocabularies(trainer_file: TrainerFile, spec: ModelSpec) -> tuple[dict[str, Any], str]:
+    """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of OpenNMT-py's file."""
+    vocab, where = trainer_file.entries.get("vocab"), trainer_file.where
     if type(vocab) is not dict:
         raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
     start = vocab.get("decoder_start_token", "<s>")
@@ -62,12 +62,12 @@ def read_vocabularies(trained: TrainerFile, spec: ModelSpec) -> tuple[dict[str, 
         tokens = vocab.get(side)
         if type(tokens) is not list or not all(map(is_text, tokens)):
             raise CheckpointError(f"{where}: vocab should have a list of tokens as {side}")
-        vocabularies[f"{field}_vocabulary"] = checked(tokens, stack.vocabulary, where)
+        vocabularies[f"{field}_vocabulary"] = checked_vocabulary(tokens, stack.vocabulary, where)
     return vocabularies, start
 
 
 def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of a TranslationText: BPE codes, or sentencepiece models, of the folder's files ``names``.
+    """Fields of a TranslationText: BPE codes, or sentencepiece models, from the folder's files ``names``.
 
     Raises CheckpointError where the vocabulary has subword units and there are no codes.
     """
@@ -75,7 +75,7 @@ def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...
     codes = next((paths[name] for name in CODES if name in paths), None)
     if codes is not None:
         return {"codes": bytes(folder.read(codes))}
-    if sum(token.endswith(CONTINUATION) for token in vocabulary) > SEVERAL:
+    if sum(token.endswith(CONTINUATION) for token in vocabulary) > MAX_UNITS:
         raise CheckpointError(
             f"{folder.where(CODES[0])}: no such file (nor {', '.join(CODES[1:])}): the vocabulary has units of words"
             f" such as {shorten(next(token for token in vocabulary if token.endswith(CONTINUATION)))}, which codes make"

@@ -1,7 +1,7 @@
 """OpenNMT-py's models, of version 3 or later: one .pt file with options, tensors and vocabularies.
 
-In its Transformers norms come before each sublayer, and positions are a table in the file. The options of its recurrent
-models choose among the entries of ``recurrent/mappings/opennmt.toml``. What options ask for and a spec cannot say is
+In its Transformers norms come before each sublayer, and positions are a table in the file. Recurrent models have the
+mapping ``recurrent/mappings/opennmt.toml``, with changes by their options. An option that a spec cannot express is
 refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
@@ -17,12 +17,12 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
+from fastattn.weights.recurrent.mapping import make_text, map_arrays, merge, shipped_mapping
 from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
-from fastattn.weights.trainers.files import count, known_options, read_options, read_vocabularies, tokenizer_files
+from fastattn.weights.trainers.files import checked_options, count, read_options, read_vocabularies, tokenizer_files
 
 BEAM = 5  # of OpenNMT-py's own translate
-# Activation -> its name here, whether a third layer multiplies it.
+# Activation -> fastattn's name, whether a third layer multiplies it.
 ACTIVATIONS = {
     "relu": ("relu", False),
     "gelu": ("gelu", False),
@@ -31,8 +31,8 @@ ACTIVATIONS = {
     "gated-gelu": ("gelu", True),
 }
 NORMS = {"standard": "layer", "rms": "rms"}
-_YES_NO: tuple[Any, ...] = (False, True)
-# Option -> what it may be; without it the first.
+_BOOLEAN: tuple[Any, ...] = (False, True)
+# Option -> its supported values, the default first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "model_type": ("text",),
     "model_task": ("seq2seq",),
@@ -42,9 +42,9 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("max_relative_positions", "n_src_feats", "num_experts", "num_kv"), (0,)),
     "parallel_residual": (False,),
     "pos_ffn_activation_fn": tuple(ACTIVATIONS),
-    "position_encoding": _YES_NO,
+    "position_encoding": _BOOLEAN,
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    **dict.fromkeys(("share_decoder_embeddings", "share_embeddings"), _YES_NO),
+    **dict.fromkeys(("share_decoder_embeddings", "share_embeddings"), _BOOLEAN),
     "sliding_window": (0,),
 }
 RECURRENT_OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -64,13 +64,13 @@ RECURRENT_OPTIONS: dict[str, tuple[Any, ...]] = {
     "position_encoding": (False,),
     "n_src_feats": (0,),
 }
-# Kind of attention -> its score here, what its query and its context become.
+# Kind of attention -> fastattn's score, the activation of the readout.
 ATTENTIONS = {"general": ("general", "tanh"), "dot": ("dot", "tanh"), "mlp": ("additive", "none")}
 EPSILON = 1e-6
 WORDS = "model.STACK.embeddings.make_embedding.emb_luts.0.weight"
 POSITIONS = "model.STACK.embeddings.make_embedding.pe.pe"
 BLOCKS = {"encoder": "model.encoder.transformer.#", "decoder": "model.decoder.transformer_layers.#"}
-# End of a layer's canonical name -> ends of its names in the file. A bias that the options leave out is zeros.
+# End of a layer's canonical name -> ends of its names in the file. A bias that the file lacks is zeros.
 LINEAR = {
     "self_attention.qkv": ("self_attn.linear_query", "self_attn.linear_keys", "self_attn.linear_values"),
     "self_attention.output": ("self_attn.final_linear",),
@@ -91,17 +91,17 @@ NORM_NAMES = {
 }
 
 
-def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
-    training, where = read_options(trained, "opt"), trained.where
+def read(folder: Folder, names: list[str], trainer_file: TrainerFile) -> Checkpoint:
+    training, where = read_options(trainer_file, "opt"), trainer_file.where
     if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
-        return _read_recurrent(folder, training, trained)
-    options = known_options(training, OPTIONS, where)
-    stored = _todays(trained.tensors("model", "generator"), options)
+        return _read_recurrent(folder, training, trainer_file)
+    options = checked_options(training, OPTIONS, where)
+    stored = _rename_tensors(trainer_file.tensors("model", "generator"), options)
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(_table(stored), spec, stored, where, "tensors do not fit the options")
-    vocabularies, start = read_vocabularies(trained, spec)
+    vocabularies, start = read_vocabularies(trainer_file, spec)
     text = TranslationText(
         **vocabularies,
         decoder_start_token=start,
@@ -111,8 +111,8 @@ def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.files_read))
 
 
-def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors, position tables without their axis of length one, shared tensors under all their names."""
+def _rename_tensors(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
+    """The tensors: position tables without the axis of length one, shared tensors under each of their names."""
     stored = {name.replace("generator.0.", "generator."): tensor for name, tensor in stored.items()}
     for name, tensor in stored.items():
         if name.endswith(".pe.pe") and len(tensor.shape) == 3 and tensor.shape[1] == 1 and tensor.strides is None:
@@ -129,7 +129,7 @@ def _stack(
     name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
-    if sizes[0] not in training:  # version 3 has both, or one for both stacks
+    if sizes[0] not in training:  # one size for both stacks, which has had two names
         sizes = ("hidden_size" if "hidden_size" in training else "rnn_size", *sizes[1:])
     width, heads, layers, inner = (count(training, size, where) for size in sizes)
     table = stored.get(WORDS.replace("STACK", name))
@@ -139,8 +139,8 @@ def _stack(
             f"{where}: {WORDS.replace('STACK', name)} should be a table, {sizes[2]} {layers} at most the number of"
             f" tensors and {sizes[0]} {width} a multiple of heads {heads}"
         )
-    encoded = options["position_encoding"]
-    if encoded and (positions is None or len(positions.shape) != 2):
+    has_table = options["position_encoding"]
+    if has_table and (positions is None or len(positions.shape) != 2):
         raise CheckpointError(f"{where}: {POSITIONS.replace('STACK', name)} should be a table of positions")
     activation, gated = ACTIVATIONS[options["pos_ffn_activation_fn"]]
     epsilon = training.get("norm_eps", EPSILON)
@@ -153,15 +153,15 @@ def _stack(
         attention=AttentionSpec(heads, heads, width // heads),
         feed_forward=FeedForwardSpec(inner, activation, gated),
         norms=NormSpec(NORMS[options["layer_norm"]], epsilon),
-        positions=PositionSpec("table", limit=positions.shape[0]) if encoded and positions else PositionSpec("none"),
-        embedding_scale=math.sqrt(width) if encoded else 1.0,
+        positions=PositionSpec("table", limit=positions.shape[0]) if has_table and positions else PositionSpec("none"),
+        embedding_scale=math.sqrt(width) if has_table else 1.0,
         cross_attention=name == "decoder",
         projection_bias="generator.bias" in stored,
     )
 
 
 def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
-    """The sources of the tensors; early versions had norms of their own, with tensors a_2 and b_2."""
+    """The sources of the tensors; norms of early versions have tensors a_2 and b_2."""
     ends = ("a_2", "b_2") if "model.encoder.layer_norm.a_2" in stored else ("weight", "bias")
     table = {
         "STACK.embedding.weight": sources(WORDS),
@@ -170,33 +170,33 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         "decoder.projection.*": sources("generator.*"),
     }
     for stack, block in BLOCKS.items():
-        for canonical, parts in LINEAR.items():
+        for canonical, names in LINEAR.items():
             layer = f"{stack}.layers.#.{canonical}"
-            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in parts))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in parts), default=zeros)
-        for canonical, part in NORM_NAMES[stack].items():
-            table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
+            table[f"{layer}.weight"] = sources(*(f"{block}.{name}.weight" for name in names))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{name}.bias" for name in names), default=zeros)
+        for canonical, name in NORM_NAMES[stack].items():
+            table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{name}.*", ends=ends)
     return table
 
 
-def _read_recurrent(folder: Folder, training: dict[str, Any], trained: TrainerFile) -> Checkpoint:
-    where = trained.where
-    stored = trained.tensors("model", "generator")
-    options, layers = known_options(training, RECURRENT_OPTIONS, where), count(training, "dec_layers", where)
-    base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
-    mapping = JsonObject(merged(base, changes), where)
+def _read_recurrent(folder: Folder, training: dict[str, Any], trainer_file: TrainerFile) -> Checkpoint:
+    where = trainer_file.where
+    stored = trainer_file.tensors("model", "generator")
+    options, layers = checked_options(training, RECURRENT_OPTIONS, where), count(training, "dec_layers", where)
+    base, changes = shipped_mapping("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
+    mapping = JsonObject(merge(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)
-    vocabularies, start = read_vocabularies(trained, spec)
+    vocabularies, start = read_vocabularies(trainer_file, spec)
     text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
     return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.files_read))
 
 
 def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
-    """The entries of a mapping that depend on the options; ``is_sequence``: the generator is a sequence of modules."""
+    """The entries of a mapping that depend on the options; ``is_sequence``: the generator is an nn.Sequential."""
     cell = options["rnn_type"].lower()
     decoder: dict[str, Any] = {"cell": cell, "feeds": bool(options["input_feed"])}
     tensors: dict[str, Any] = {"decoder.projection.*": f"generator.{'0.' * is_sequence}*"}
-    if options["input_feed"]:  # cells, not a stack of layers
+    if options["input_feed"]:  # the file has single cells, not one nn.LSTM or nn.GRU
         tensors["decoder.layers.#.input.*"] = "model.decoder.rnn.layers.#.*_ih"
         tensors["decoder.layers.#.state.*"] = "model.decoder.rnn.layers.#.*_hh"
     if options["global_attention"] in ATTENTIONS:
@@ -204,8 +204,8 @@ def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[st
         decoder["attention"] = {"score": score, "after": layers}
         decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
         if score == "general":  # (W h) . s = h . (W' s)
-            turned = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
-            tensors["decoder.attention.key.weight"] = turned
+            transposed_source = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
+            tensors["decoder.attention.key.weight"] = transposed_source
     encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}
     if encoder["bidirectional"]:
         tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]

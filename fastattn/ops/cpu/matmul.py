@@ -115,7 +115,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         tensor.forget(first, last)
         return part
 
-    parts = map_in_threads(pack, tensor.parts(NR), current_threads())
+    parts = map_in_threads(pack, tensor.row_ranges(NR), current_threads())
     return replace(packed, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else packed
 
 

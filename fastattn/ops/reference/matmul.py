@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, unread
-from fastattn.spec.rounding import LARGEST, bfloat16_bits, quantize, quantize_groups, round_groups
+from fastattn.spec.rounding import MAX_INT8, bfloat16_bits, quantize, quantize_groups, round_groups
 
 
 def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -36,8 +36,8 @@ def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
     N, D = x_ND.shape
     groups_NGI = x_ND.astype(np.float32).reshape(N, D // GROUP_INPUTS, GROUP_INPUTS)
     peaks_NG1 = np.abs(groups_NGI).max(axis=2, keepdims=True, initial=0)
-    factors_NG1 = np.divide(np.float32(LARGEST), peaks_NG1, out=np.zeros_like(peaks_NG1), where=peaks_NG1 > 0)
-    steps_NG1 = (peaks_NG1 / np.float32(LARGEST)).astype(x_ND.dtype)
+    factors_NG1 = np.divide(np.float32(MAX_INT8), peaks_NG1, out=np.zeros_like(peaks_NG1), where=peaks_NG1 > 0)
+    steps_NG1 = (peaks_NG1 / np.float32(MAX_INT8)).astype(x_ND.dtype)
     return (np.rint(groups_NGI * factors_NG1) * steps_NG1).reshape(x_ND.shape)
 
 

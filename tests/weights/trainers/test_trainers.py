@@ -15,7 +15,7 @@ from fastattn.weights.containers.pytorch import read_whole
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
 from fastattn.weights.trainers import fairseq, opennmt
-from fastattn.weights.trainers.files import known_options
+from fastattn.weights.trainers.files import checked_options
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
@@ -61,8 +61,8 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
     whole = read_whole(Directory(folder), "model.pt")
     given = fairseq._training_options(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
-        options = known_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
-        stack = fairseq._stack("encoder", given, options, fairseq._todays(whole.tensors("model"), options), "")
+        options = checked_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
+        stack = fairseq._stack("encoder", given, options, fairseq._rename_tensors(whole.tensors("model"), options), "")
         assert stack.feed_forward.activation == expected
 
 
@@ -89,8 +89,8 @@ STATED = [
 def test_options_of_opennmt(changes, expected):
     stored = read_whole(Directory(FOLDER / "opennmt_plain"), "model_step_3.pt").tensors("model", "generator")
     given = {name: value for name, value in (OPENNMT["opennmt_plain"] | changes).items() if value is not None}
-    options = known_options(given, opennmt.OPTIONS, "")
-    stack = opennmt._stack("encoder", given, options, opennmt._todays(stored, options), "")
+    options = checked_options(given, opennmt.OPTIONS, "")
+    stack = opennmt._stack("encoder", given, options, opennmt._rename_tensors(stored, options), "")
     assert {place: attrgetter(place)(stack) for place in expected} == expected
 
 
@@ -99,7 +99,7 @@ def test_shared_embeddings_of_opennmt():
     stored = {name: StoredTensor("F32", (), memoryview(b""), name) for name in (source, target)}
     for share, decoder, expected in ((True, False, {target: source}), (False, True, {"generator.weight": target})):
         options = {"share_embeddings": share, "share_decoder_embeddings": decoder}
-        found = opennmt._todays(dict(stored), options)
+        found = opennmt._rename_tensors(dict(stored), options)
         assert {name: one.where for name, one in found.items()} == {source: source, target: target} | expected
 
 
@@ -162,7 +162,7 @@ def test_options_of_fairseq(tmp_path):
 def test_old_names_of_fairseq(tmp_path, folder):
     """Joined projections, numbered norms and a head of another name, as version 0.6 saved them."""
     stored = read_whole(Directory(folder), "model.pt").tensors("model")
-    now = fairseq._todays(stored, dict.fromkeys(fairseq.OPTIONS, False))
+    now = fairseq._rename_tensors(stored, dict.fromkeys(fairseq.OPTIONS, False))
     old = {name: one for name, one in stored.items() if "_proj." not in name or "out_proj" in name}
     for name in [name for name in stored if ".q_proj." in name]:
         parts = [stored[name.replace("q_proj", f"{part}_proj")] for part in "qkv"]
@@ -173,6 +173,6 @@ def test_old_names_of_fairseq(tmp_path, folder):
     for i, norm in enumerate(("self_attn", "encoder_attn", "final")):
         old = {name.replace(f"{layer}{norm}_layer_norm", f"{layer}layer_norms.{i}"): old[name] for name in old}
     old["model.decoder.embed_out"] = old.pop("model.decoder.output_projection.weight")
-    made = fairseq._todays(old, dict.fromkeys(fairseq.OPTIONS, False))
+    made = fairseq._rename_tensors(old, dict.fromkeys(fairseq.OPTIONS, False))
     made, now = ({name: one.float32().tolist() for name, one in tensors.items()} for tensors in (made, now))
     assert made == now
