@@ -11,7 +11,7 @@ import click
 
 from fastattn.cli.lines import standard_input
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.documents.forms import WITH_FIELDS, form_of
+from fastattn.documents.forms import FIELD_FORMS, form_of
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, open_bytes, open_file
@@ -55,7 +55,7 @@ def planned(
     documents, done, foreign, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files(Path(source), Path(folder)):
         kind, goal = form or form_of(path), folder / path.relative_to(source)
-        if kind is None or (kind in WITH_FIELDS and not (fields or form)):
+        if kind is None or (kind in FIELD_FORMS and not (fields or form)):
             foreign += 1
         elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
@@ -105,7 +105,7 @@ def translate_documents(
     """
     from fastattn.documents.translating import translate_document
 
-    if fields and not any(document.form in WITH_FIELDS for document in documents):
+    if fields and not any(document.form in FIELD_FORMS for document in documents):
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
         raise click.UsageError("this would be no text: give -o FILE")
@@ -113,7 +113,7 @@ def translate_documents(
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
-            columns = fields if document.form in WITH_FIELDS else ()
+            columns = fields if document.form in FIELD_FORMS else ()
             result = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
             if document.target is None:
                 output.write(result)
