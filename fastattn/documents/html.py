@@ -225,7 +225,7 @@ def _attribute_spans(tag: str) -> dict[str, tuple[int, int]]:
 
 
 def _with_language(tag: str, language: str) -> str:
-    """A tag with the language attributes that it has set to a language."""
+    """A tag in which each language attribute, if there is one, has the value ``language``."""
     spans, edits = _attribute_spans(tag), list[tuple[int, int, str]]()
     for start, end in (spans[name] for name in ("lang", "xml:lang") if name in spans):
         quotes = tag[start - 1] in "\"'"
@@ -290,7 +290,7 @@ def match_tags(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _texts_before_point(tokens: list[SourceToken]) -> list[str]:
-    """The texts of the tokens before the first that is no text and encloses none, such as a picture."""
+    """The texts of the tokens before the first of kind "alone" or "kept", such as a picture."""
     return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), tokens)]
 
 

@@ -35,7 +35,7 @@ _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[
 _ESCAPED_SIGNS = {sign: f"\\{sign}" for sign in "\\`*_[]<>|"} | {"&": "&amp;"}
 # What precedes a footnote's text. The parser gets a list item instead, whose other paragraphs are indented alike.
 _FOOTNOTE_START = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
-_DEFINITION_START = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # as above
+_DEFINITION_START = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a definition; read as a list item too
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
 # The beginnings of lists, headings, quotations, tables and rules, with which no further line of a sentence may begin.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
@@ -224,8 +224,8 @@ def _piece_form(token: Any) -> tuple[str, str, str]:
     if token.type == "code_inline":
         return "kept", rf"(?<!`){token.markup}(?!`).*?(?<!`){token.markup}(?!`)", token.content
     if token.type == "html_inline":
-        alone = token.content.endswith("/>") or _tag_name(token) in VOID or token.content[1] in "!?"
-        kind = "point" if alone else "close" if token.content.startswith("</") else "open"
+        is_alone = token.content.endswith("/>") or _tag_name(token) in VOID or token.content[1] in "!?"
+        kind = "point" if is_alone else "close" if token.content.startswith("</") else "open"
         return kind, re.escape(token.content), ""
     if token.type == "image":
         return "point", rf"!\[{re.escape(token.content)}(?:{_LINK_END.pattern})", ""

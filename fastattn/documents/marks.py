@@ -70,7 +70,7 @@ class Node:
 
     @property
     def keeps(self) -> bool:
-        """Whether all of the mark's text stays untranslated, be it because of an inner mark."""
+        """Whether all of the mark's text stays untranslated, perhaps since an inner mark keeps the text."""
         if self.mark.keeps or len(self.children) != 1:
             return self.mark.keeps
         return self.children[0].mark[:2] == self.mark[:2] and self.children[0].keeps
@@ -163,15 +163,13 @@ def keeps_invariants(marked: Marked, answer: Marked) -> bool:
     texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
     if expected != Counter(INVARIANT.findall(marked.text)):  # some invariant has no mark, or touches another text
-        expected, actual = (
-            Counter({invariant: text.count(invariant) for invariant in expected}) for text in (marked.text, answer.text)
-        )
+        expected, actual = (Counter({key: text.count(key) for key in expected}) for text in (marked.text, answer.text))
     return expected == actual
 
 
 def repeats_kept_names(marked: Marked, answer: Marked) -> bool:
     """Whether a translation has a kept name, such as code, more often than its text has, or more parts of directives,
-    or has a mark of several letters within another mark that did not enclose it in the text.
+    or has a mark of several letters within another mark that did not enclose the former in the text.
     """
     texts = map(str.lower, _texts_kept_by_form(marked))
     names = {text for text in texts if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}

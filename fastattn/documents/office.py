@@ -133,8 +133,8 @@ def _xml_plan(
     parts, untranslated = list[list[Marked]](), list[Marked]()
     for element in elements:
         text = take_text(element, lambda child: local_name(child) in encloses, _is_shown_as_blank)
-        alone = [mark.tag for mark in text.marks if local_name(mark.tag) not in encloses]
-        untranslated += [untranslated_text("".join(_inner_texts(inner))) for inner in alone]
+        kept_elements = [mark.tag for mark in text.marks if local_name(mark.tag) not in encloses]
+        untranslated += [untranslated_text("".join(_inner_texts(inner))) for inner in kept_elements]
         parts.append(split_at(text, lambda child: local_name(child) in ODT_BREAKS))
     answers = iter((yield [part for element_parts in parts for part in element_parts] + untranslated))
     for element, element_parts in zip(elements, parts):
@@ -201,8 +201,8 @@ class Paragraph:
 
     def __init__(self, element: Element):
         self._element = element
-        has_inner = next(element.iterdescendants(WORD + "p"), None) is not None  # which a copy would not be
-        self._original = None if has_inner else copy.deepcopy(list(element))
+        has_inner = next(element.iterdescendants(WORD + "p"), None) is not None
+        self._original = None if has_inner else copy.deepcopy(list(element))  # a copy would undo the inner one's text
         for run in list(element.iter(WORD + "r")):
             _split_run(run)
         _gather_fields(element)
@@ -393,6 +393,6 @@ def _format_of(run: Element) -> bytes:
 def _set_text(run: Element, text: str) -> None:
     for child in [child for child in run if child.tag in TEXT_ELEMENTS]:
         run.remove(child)
-    written = run.makeelement(WORD + "t", {SPACE: "preserve"})
-    written.text = text
-    run.append(written)
+    text_element = run.makeelement(WORD + "t", {SPACE: "preserve"})
+    text_element.text = text
+    run.append(text_element)

@@ -39,7 +39,7 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
 
 
 def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
-    """The source of a cell's new text, in quotes if the cell had some or the text needs them; TSV gets none."""
+    """The source of a cell's new text, quoted as the cell was, in CSV also if needed; in TSV, tabs become blanks."""
     quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
     if not quoted and delimiter == "\t":
         return re.sub(r"[\t\r\n]+", " ", text)

@@ -62,7 +62,7 @@ _TRANSLATIONS: dict[str, Callable[..., DocumentPlan]] = {
 class TranslatedDocument(bytes):
     """A document's translation."""
 
-    count_kept_characters = 0  # untranslated characters of its text, such as code, without blanks
+    kept_characters = 0  # untranslated characters of the document, such as code, without blanks
 
 
 def translate_document(
@@ -106,11 +106,11 @@ def translate_document(
     arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
     arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
     plan = _TRANSLATIONS[form](content if form in TEXT_FORMS else data, name, **arguments)
-    kept = unchanged = 0
+    kept_count = unchanged = 0
     try:
         texts = next(plan)
         while True:
-            kept += sum(map(count_kept_characters, texts))
+            kept_count += sum(map(count_kept_characters, texts))
             answers, count = _translate_texts(translator, texts, options)
             unchanged += count
             texts = plan.send(answers)
@@ -121,7 +121,7 @@ def translate_document(
         if form in TEXT_FORMS:
             output = bom + (output.decode().encode(encoding) if encoding else output)
         document = TranslatedDocument(output)
-        document.kept_characters = kept
+        document.kept_characters = kept_count
         return document
     except RecursionError:
         raise InputError(f"{name}: nested too deeply") from None
@@ -148,7 +148,7 @@ def _translate_texts(translator: Any, texts: Sequence[Marked], options: dict[str
     cores = [keep_matches(core) for _, core, _ in split_texts]
     lettered = [core for core in cores if _has_letters(core)]
     plain = _translate_plain(translator, (core.text for core in lettered if not core.marks), options)
-    marked, unchanged = _translate_marked(translator, [core for core in lettered if core.marks], options)
+    marked, unchanged = _translate_marks(translator, [core for core in lettered if core.marks], options)
     answers = [
         Marked(plain.get(core.text, core.text)) if not core.marks else next(marked) if _has_letters(core) else core
         for core in cores
@@ -159,9 +159,7 @@ def _translate_texts(translator: Any, texts: Sequence[Marked], options: dict[str
     ], unchanged
 
 
-def _translate_marked(
-    translator: Any, texts: Sequence[Marked], options: dict[str, Any]
-) -> tuple[Iterator[Marked], int]:
+def _translate_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[Iterator[Marked], int]:
     """(the translations of texts with marks; how many of these texts could not be translated)."""
     aligns = getattr(translator, "returns_attention", True)  # if not, words are assumed to stay in order
     details = {"details": True} | ({"return_attention": True} if aligns else {})

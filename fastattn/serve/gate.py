@@ -1,4 +1,4 @@
-"""The middleware that every request passes before a dialect's route gets it, and that every answer passes after that.
+"""The middleware between the server and the dialects' routes, which every request and every answer passes.
 
 It sees to limits, keys, forms, the time limit, ids, the log and the metrics. It is written for ASGI directly, since it
 reads the body and watches the client: the work for a request ends when the client goes away.
@@ -136,7 +136,7 @@ class Gate:
 
     @contextmanager
     def _admission(self, scope: Scope, is_unidentified: bool) -> Iterator[None]:
-        """Count a request as in progress, or refuse it: also one too many with a key in a body that is not read yet."""
+        """Count a request as in progress, or refuse it; fewer may be in progress whose key is in a body to be read."""
         most = self._settings.requests
         if scope["path"] not in PATHS_WITHOUT_LIMIT and (
             self._request_count >= most or (is_unidentified and self._unidentified >= max(1, most // UNKNOWN_SHARE))

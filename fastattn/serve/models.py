@@ -73,7 +73,7 @@ class ModelStore:
         return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
-        """The name of a model of these kinds: ``name``, by default that of the only such model; Refusal if none is."""
+        """The name of a model of these kinds: ``name``, for None the only one. A Refusal if there is no such model."""
         names = self.names_of(kinds)
         if not names:
             raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
@@ -126,7 +126,7 @@ class ModelStore:
 
 
 def _language_pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
-    """(source, target) of what a model translates: pairs of its languages, else of its name, as de-en, or its files."""
+    """(source, target) of all that a model translates, by its language tokens, its name, as de-en, or its files."""
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)

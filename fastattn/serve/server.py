@@ -38,7 +38,7 @@ class TimedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # the timer runs until the system has taken all bytes
-        self._time_head()
+        self._update_head_timer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -74,7 +74,7 @@ class TimedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._time_head()
+        self._update_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -82,7 +82,7 @@ class TimedConnection(H11Protocol):
             self._write_timer.cancel()
         super().connection_lost(exc)
 
-    def _time_head(self) -> None:
+    def _update_head_timer(self) -> None:
         """Run the timer while a head is awaited: from the connection's beginning, later from a head's first byte on."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_head_timer()

@@ -115,7 +115,7 @@ class Service:
         return translations
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[DetectedLanguage]:
-        """A text's likely languages, most likely first, ``among`` them if given; confidence is among all languages."""
+        """A text's likely languages, most likely first, limited to ``among`` if given; confidence is among all."""
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
         return [DetectedLanguage(code, round(100 * probability, 1)) for code, probability in ranked]
 
@@ -195,8 +195,8 @@ class Service:
                 yield piece
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
-        """A Refusal for more texts, or more characters, than one request may have. Returns a function that takes the
-        characters from the caller's quota, which is called once all other checks have passed.
+        """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
+        other checks, that takes the characters from the caller's quota.
         """
         if len(texts) > self.settings.items:
             raise Refusal(413, f"a request may have {self.settings.items} texts, this one has {len(texts)}")

@@ -1,4 +1,4 @@
-"""The routes of each dialect, a file each; docs/serving.md says which server each comes from."""
+"""The routes of each dialect, a file each; docs/serving.md names the server that each is from."""
 
 from typing import Any
 
