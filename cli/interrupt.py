@@ -48,7 +48,7 @@ def restore_signals() -> None:
 
 @contextlib.contextmanager
 def message_at_signal(message: Callable[[], str]) -> Iterator[None]:
-    """If a signal ends the process inside the block, write the line ``message()`` to stderr as it was at its start."""
+    """If a signal ends the process in the block, write the line ``message()`` to the stderr of before the block."""
     try:
         stderr = os.dup(2)
     except OSError:  # the process has no stderr
