@@ -1,4 +1,4 @@
-"""A job over files, from a user's request to a summary: the work of ``fastattn batch``."""
+"""A job over files, from a user's request to a summary: what ``fastattn batch`` does."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_duplicates
-from fastattn.distributed.storage import InputFile, find_files, input_that_finds, public
+from fastattn.distributed.storage import InputFile, find_files, input_covering, public_url
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import backend
 from fastattn.system.cpus import default_threads
@@ -30,10 +30,10 @@ class BatchRequest:
     inputs      files, folders and globs: local paths or URLs
     out         the output folder, a path or a URL
     model       the user's name or path of the model; ``path``: its folder or file on this machine
-    precision   and ``options``: those of a Translator or an Encoder, "device" among the options
-    column      of the texts; ``output``: the new column of results
-    form        of the output: "parquet" or "jsonl"; ``input_form``: None means by the files' names
-    size        bytes of text in a block; None: by the size of all input
+    precision   of the Translator or Encoder; ``options``: of its calls, and "device"
+    column      the column of the texts; ``output``: the new column of results
+    form        form of the output: "parquet" or "jsonl"; ``input_form``: of the input, None: by the files' names
+    size        bytes of text in a block; None: chosen by the size of all input
     """
 
     kind: str
@@ -52,11 +52,11 @@ class BatchRequest:
 
 @dataclass
 class Summary:
-    """The result of a job: blocks and rows, in all and of earlier runs; texts that were null, cut, or failed (faults).
+    """What a job has done: blocks and rows, in all and of earlier runs; texts that were null, cut, or failed (faults).
 
-    tokens, seconds, size   of this run; size: bytes of text
-    faulty  the record of the first block with faults
-    failed  number of a block that was set aside -> reason
+    tokens, seconds, size   of this run; size in bytes of text
+    faulty_record  the record of the first block with faults
+    failed         number of a block that was set aside -> reason
     """
 
     blocks: int = 0
@@ -66,7 +66,7 @@ class Summary:
     null: int = 0
     cut: int = 0
     faults: int = 0
-    faulty: Mapping[str, Any] | None = None
+    faulty_record: Mapping[str, Any] | None = None
     tokens: int = 0
     seconds: float = 0.0
     size: int = 0
@@ -78,25 +78,26 @@ class Summary:
         self.null += record["null"]
         self.cut += record["cut"]
         self.faults += record["faults"]
-        if record["first_faults"] and (self.faulty is None or record["block"] < self.faulty["block"]):
-            self.faulty = record
+        if record["first_faults"] and (self.faulty_record is None or record["block"] < self.faulty_record["block"]):
+            self.faulty_record = record
 
 
 class BatchRun:
-    """A job whose inputs, model and options are checked, and whose blocks are cut. Nothing is written or started yet.
+    """A job whose inputs, model and options are checked, and whose blocks are cut; nothing is written or started yet.
 
-    Raises InputError or CheckpointError for inputs, models and options that are wrong.
+    Raises InputError or CheckpointError for wrong inputs, models and options.
     """
 
     def __init__(self, request: BatchRequest):
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
-        finder = input_that_finds(request.out, part_name(0, request.form), request.inputs) if request.out else None
+        finder = input_covering(request.out, part_name(0, request.form), request.inputs) if request.out else None
         if finder is not None:  # the output's files would become inputs of the next run
+            out = public_url(request.out).rstrip("/")
             raise InputError(
-                f"cannot write {public(request.out).rstrip('/')}: the input {public(finder)} would take the output's "
-                "files for its own; name a folder that is not below it"
+                f"cannot write {out}: the input {public_url(finder)} would take the output's files for its own; name a "
+                "folder that is not below it"
             )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
         model = BLOCK_MODELS[request.kind]
@@ -122,17 +123,17 @@ class BatchRun:
         """Compute the blocks that no earlier run has finished.
 
         on_progress  called with the summary so far, at the beginning and after each block
-        Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
-        and where the job cannot go on.
+        Raises FastattnError if the output folder belongs to another job or another run, if there is no cluster, or if
+        the job cannot go on.
         """
         import_ray()
         check_reach(options.reach)
         folder = OutputFolder(self.request.out, self.request.form)
-        with folder.hold() as check:
-            first = folder.begin(self.job)
+        with folder.hold() as check_held:
+            first_job = folder.begin(self.job)
             summary = Summary()
-            records = folder.finished()
-            self._check_modified(folder, first, records)
+            records = folder.finished_records()
+            self._check_modified(folder, first_job, records)
             for record in records.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
@@ -146,7 +147,7 @@ class BatchRun:
                 start = time.monotonic()
 
                 def add(record: dict[str, Any]) -> None:
-                    check()  # raises where another job holds the folder
+                    check_held()  # raises if another job holds the folder now
                     summary.add(record)
                     summary.tokens += record["tokens"]
                     summary.size += record["size"]
@@ -156,15 +157,15 @@ class BatchRun:
                 summary.failed = run_blocks(self.job, open_blocks, folder.url, source, pool, add)
             for block in open_blocks:
                 if block.number in summary.failed:
-                    rows = b""  # of a block that cannot be read
+                    rows = b""  # if the block cannot be read
                     with suppress(FastattnError):
                         rows = as_file(read_block(block, self.request.column), {}, "jsonl")
                     folder.set_aside(block.number, rows, {"error": summary.failed[block.number], **block.location})
         return summary
 
     def first_fault(self, summary: Summary) -> str:
-        """The reason of the first text that failed: ``line 7 of corpus.csv, byte 123: not UTF-8``."""
-        record = summary.faulty
+        """Where and why the first text failed: ``line 7 of corpus.csv, byte 123: not UTF-8``."""
+        record = summary.faulty_record
         if record is None:
             return ""
         block, number = self.blocks[record["block"]], None
@@ -174,27 +175,27 @@ class BatchRun:
         return (f"line {number:,} of " if number else "") + str(record["first_faults"][0])
 
     def _check_outputs(self) -> None:
-        """Raise InputError where a new column has no name, or the name of another new or of an input column."""
+        """Raise InputError if a new column has no name, or the name of another new column or of an input column."""
         outputs = self.model.outputs
         duplicate = next((name for name in outputs if outputs.count(name) > 1), None)
         if duplicate is not None or "" in outputs:
-            wrong = f"two columns would be named {duplicate!r}" if duplicate else "a column to be made has no name"
-            raise InputError(f"{wrong}; name the one to be written otherwise")
+            fault = f"two columns would be named {duplicate!r}" if duplicate else "a column to be made has no name"
+            raise InputError(f"{fault}; name the one to be written otherwise")
         if not self.blocks:
             return
         try:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
-            return  # the run sets it aside, like any other block that cannot be read
+            return  # the run sets the block aside, like any other that cannot be read
         refuse_duplicates(names_in(rows, self.request.form), outputs)
 
     def _check_modified(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise InputError where the rows of a finished block have changed; else write the job with the new times.
+        """Raise InputError if the rows of a finished block have changed; if not, write the job with its new times.
 
-        A changed file of the same size may be cut elsewhere, so that later blocks get other numbers. Where the cut is
-        the same, blocks of files with another time are read again: a time alone says little.
+        A changed file of the same size may be cut in other places, so that later blocks get other numbers. A block that
+        is cut as before, but of a file with a new time, is read again, since a time alone says little.
         """
-        modified = {self.files[number].url for number in self.job.touched(first)}
+        modified = {self.files[number].url for number in self.job.files_with_new_time(first)}
         for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
@@ -208,14 +209,14 @@ class BatchRun:
             folder.write_job(self.job)
 
 
-SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
+SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each block
 
 
 @dataclass(frozen=True)
 class Estimate:
     """blocks, rows  of the whole job; rows are estimated, except for Parquet
-    rate     rows a second of one actor alone, of ``cores`` threads
-    actors   that work at once
+    rate     rows a second that one actor with ``cores`` threads computes
+    actors   how many work at once
     seconds  of the whole job, without its start
     """
 
@@ -245,10 +246,10 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     model: BlockModel = kind(batch.path, request.precision, cores, request.output, request.options)
     texts: list[str | None] = []
     sampled_rows = sampled_bytes = 0
-    for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # from all over the input
-        rows_of_block = read_block(block, request.column)
-        sampled_rows, sampled_bytes = sampled_rows + rows_of_block.count, sampled_bytes + block.size
-        texts += rows_of_block.texts[:: max(1, rows_of_block.count // SAMPLED_ROWS)]
+    for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # blocks from the whole input
+        block_rows = read_block(block, request.column)
+        sampled_rows, sampled_bytes = sampled_rows + block_rows.count, sampled_bytes + block.size
+        texts += block_rows.texts[:: max(1, block_rows.count // SAMPLED_ROWS)]
     if not sampled_rows:
         raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
     model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles kernels and fills caches

@@ -1,7 +1,7 @@
-"""The actor that Ray Data gives blocks to: it reads a block from storage, has a model answer, and writes the output.
+"""The actor to which Ray Data gives blocks: it reads a block from storage, has a model answer, and writes the output.
 
 Only a short record goes back to the driver; texts never pass through Ray. An actor has several blocks in progress,
-whose texts share the model's batches, so that reading, writing and the last long sentences of a block cost nothing.
+whose texts share the model's batches, so that the model never waits for reading, writing or a block's last sentences.
 """
 
 import json
@@ -21,7 +21,7 @@ from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import ModelSource, local_path
 from fastattn.distributed.output_folder import OutputFolder, as_file
-from fastattn.distributed.storage import public
+from fastattn.distributed.storage import public_url
 from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
 from fastattn.ops import check_device
 from fastattn.system.records import dataclass
@@ -29,10 +29,10 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class Answers:
-    """columns  name -> pyarrow array, null where there was no text or the text failed
-    faults   number of a text -> why it failed
-    tokens   number of tokens that were produced, or that an encoder read (estimated from a sample)
-    cut      number of texts that were longer than the encoder takes, and cut
+    """columns  name -> pyarrow array, null for no text and for a text that failed
+    faults   number of a text -> why the text failed
+    tokens   number of tokens that a translator produced, or that an encoder read (estimated from a sample)
+    cut      number of texts that were cut, since they were longer than the encoder takes
     """
 
     columns: dict[str, Any]
@@ -44,13 +44,13 @@ class Answers:
 class BlockModel(Protocol):
     """A model with its options.
 
-    outputs    names of its columns
+    outputs    names of the columns that it computes
     precision  the model's, never "auto"
-    options    the options without those that have the default of every model
-    layer_weights  number of weights of the layers that a step goes through, for ``processes.choice``
+    options    the options without those whose value is the default of every model
+    layer_weights  number of weights of the layers that a step goes through, for ``processes/choice.py``
 
-    A class takes a path, a precision, a number of threads, the column's name and options, "device" among them. Without
-    a number of threads it only checks the options, and does so on the CPU.
+    A class takes a path, a precision, a number of threads, the column's name and options, "device" among them. If the
+    number of threads is None, the object is only for checking the options, on the CPU.
     """
 
     outputs: tuple[str, ...]
@@ -62,7 +62,7 @@ class BlockModel(Protocol):
 
 
 def _device(threads: int | None, options: dict[str, Any]) -> str:
-    """Take the device from the options."""
+    """Remove "device" from the options and return it; "cpu" if the options are only checked."""
     device = options.pop("device", "cpu")
     check_device(device)
     return "cpu" if threads is None else device
@@ -73,13 +73,13 @@ def _non_defaults(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
 
 
 class BlockTranslator:
-    """``Translator.translate_iter`` with the same options.
+    """A BlockModel of ``Translator.translate_iter``, whose options it takes.
 
     Columns: ``output``, the best translation; with num_hypotheses above 1 also "hypotheses", a list of texts; with
     return_scores "score", or "scores", a list.
     """
 
-    # Defaults of options that no checkpoint sets.
+    # Defaults of the options for which no checkpoint has a default.
     DEFAULTS: dict[str, Any] = {"device": "cpu", "num_hypotheses": 1, "patience": 1.0} | dict.fromkeys(
         ("target_prefix", "source_lang", "target_lang", "split", "max_input_length", "seed", "timeout")
     )
@@ -95,14 +95,14 @@ class BlockTranslator:
         # Greedy search is faster without scores.
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
         self._translator.translate_iter((), **self._options)  # checks the options
-        self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
-        scores = ["scores" if self._several else "score"] * self._scored
-        self.outputs = (output, *["hypotheses"] * self._several, *scores)
+        self._has_several, self._has_scores = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
+        scores = ["scores" if self._has_several else "score"] * self._has_scores
+        self.outputs = (output, *["hypotheses"] * self._has_several, *scores)
         self.precision = self._translator.precision
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Raises FastattnError where not only single texts fail."""
+        """Raises FastattnError if not only single texts fail."""
         numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
         results: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
@@ -118,28 +118,28 @@ class BlockTranslator:
                 tokens += sum(len(part.tokens) for part in outcome.parts)
         pa = import_pyarrow()
         columns = [pa.array([result and _encodable(result.text) for result in results], pa.string())]
-        if self._several:
+        if self._has_several:
             lists = [result and [_encodable(text) for text in result.hypotheses] for result in results]
             columns.append(pa.array(lists, pa.list_(pa.string())))
-        if self._scored:
-            scores = [result and (result.scores if self._several else result.scores[0]) for result in results]
-            columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
+        if self._has_scores:
+            scores = [result and (result.scores if self._has_several else result.scores[0]) for result in results]
+            columns.append(pa.array(scores, pa.list_(pa.float32()) if self._has_several else pa.float32()))
         return Answers(dict(zip(self.outputs, columns, strict=True)), faults, tokens)
 
 
 def _encodable(text: str) -> str:
-    """The text without halves of surrogate pairs, which byte tokens can make, and UTF-8 does not have."""
+    """A text without halves of surrogate pairs, which byte tokens can make but UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
 class BlockEncoder:
-    """``Encoder.encode`` with the same options. Column: ``output``, lists of fixed size of the vectors' type."""
+    """A BlockModel of ``Encoder.encode``, whose options it takes. Column: ``output``, lists of fixed size."""
 
-    # Defaults of options that no checkpoint sets; None means the default.
+    # Defaults of the options for which no checkpoint has a default; None means the default.
     DEFAULTS = {"device": "cpu", "long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
         ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
     )
-    _SAMPLE = 64  # number of texts of a block whose tokens are counted
+    _SAMPLED_TEXTS = 64  # texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.encoders.encoder import Encoder, TokenLimit
@@ -149,7 +149,7 @@ class BlockEncoder:
         if encode_options.get("ranges") is not None:
             encode_options["ranges"] = np.asarray(encode_options["ranges"], np.float32)
         self._encoder = Encoder(path, precision, threads, 1, _device(threads, encode_options))
-        self._none_0E = self._encoder.encode([], **encode_options)
+        self._empty_0E = self._encoder.encode([], **encode_options)
         self._options = encode_options
         self._limit = TokenLimit(self._encoder, encode_options)
         self.outputs, self.precision = (output,), self._encoder.precision
@@ -157,31 +157,28 @@ class BlockEncoder:
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
-        long: dict[int, str] = {}
+        refusals: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
             exceeded = self._limit.exceeded([text for _, text in numbered])
-            long = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
-        faults = long if self._options.get("long") == "error" else {}
+            refusals = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
+        faults = refusals if self._options.get("long") == "error" else {}
         numbered = [(number, text) for number, text in numbered if number not in faults]
-        encoded_texts, numbers, pa = (
-            [text for _, text in numbered],
-            [number for number, _ in numbered],
-            import_pyarrow(),
-        )
-        rows_BE, absent_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
-        width = self._none_0E.shape[1]
+        encoded_texts, pa = [text for _, text in numbered], import_pyarrow()
+        numbers = [number for number, _ in numbered]
+        vectors_BE, null_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
+        width = self._empty_0E.shape[1]
         if len(numbered) < len(texts):
-            vectors_NE, rows_BE = rows_BE, np.zeros((len(texts), width), self._none_0E.dtype)
-            rows_BE[numbers] = vectors_NE
-            absent_B[:] = True
-            absent_B[numbers] = False
-        column = pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
-        # Counting all tokens would take a tenth of the time.
-        sample = encoded_texts[:: max(1, len(encoded_texts) // self._SAMPLE)]
+            encoded_NE, vectors_BE = vectors_BE, np.zeros((len(texts), width), self._empty_0E.dtype)
+            vectors_BE[numbers] = encoded_NE
+            null_B[:] = True
+            null_B[numbers] = False
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors_BE.reshape(-1)), width, mask=pa.array(null_B))
+        # Counting the tokens of all texts would take a tenth of the time.
+        sample = encoded_texts[:: max(1, len(encoded_texts) // self._SAMPLED_TEXTS)]
         tokens = 0
         if characters := sum(map(len, sample)):
             tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, encoded_texts)) / characters)
-        return Answers({self.outputs[0]: column}, faults, tokens, len(long) - len(faults))
+        return Answers({self.outputs[0]: column}, faults, tokens, len(refusals) - len(faults))
 
 
 BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
@@ -190,28 +187,27 @@ BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEnc
 def make_model(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
 ) -> BlockModel:
-    """The model of an actor's process, which takes no more than ``threads`` threads of its host."""
-    # The tokenizers library would have as many threads as there are CPUs.
+    """The model of an actor's process, which uses at most ``threads`` threads of its host."""
+    # By default the tokenizers library starts as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     model: BlockModel = BLOCK_MODELS[kind](local_path(source), precision, threads, output, options)
     return model
 
 
 BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
-FIRST_FAULTS = 10  # that the record of a block has
+FIRST_FAULTS = 10  # in the record of a block
 # Outcomes of a block, or of the start of an actor.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
 
 class BlockWorker:
-    """A callable class for ``Dataset.map_batches``: a batch is a block as JSON, and the result is its outcome as JSON.
+    """A callable class for ``Dataset.map_batches``: a batch is a block as JSON, the result its outcome as JSON.
 
-    An actor does not fail because of its model or the storage: it returns the reason, with which the driver ends the
-    job.
+    An actor whose model or storage fails returns the reason instead of failing; the driver then ends the job.
     """
 
     def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):
-        self._fault = None
+        self._start_error = None
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         try:
             self._job = CorpusJob.from_json(job, out)
@@ -223,23 +219,23 @@ class BlockWorker:
             precision = options.pop("precision")
             self._model = make_model(self._job.kind, model, precision, threads, self._job.outputs[0], options)
         except Exception as error:  # noqa: BLE001  the driver raises it
-            self._fault = _error_text(error)
+            self._start_error = _error_text(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         return {"outcome": [json.dumps(self._outcome(CorpusBlock(**json.loads(block)))) for block in batch["block"]]}
 
     def _outcome(self, block: CorpusBlock) -> dict[str, Any]:
-        if self._fault is not None:
-            return {"outcome": STOPPED, "block": block.number, "error": self._fault}
+        if self._start_error is not None:
+            return {"outcome": STOPPED, "block": block.number, "error": self._start_error}
         try:
-            record = self._folder.finished_block(block.number) or self._finish(block)
+            record = self._folder.finished_block(block.number) or self._compute(block)
         except StorageError as error:
             return {"outcome": STOPPED, "block": block.number, "error": _error_text(error)}
-        except Exception as error:  # noqa: BLE001  an error of the block; others go on
+        except Exception as error:  # noqa: BLE001  only this block fails
             return {"outcome": FAILED, "block": block.number, "error": f"{_error_text(error)} (on {self._host})"}
         return {"outcome": FINISHED, **record}
 
-    def _finish(self, block: CorpusBlock) -> dict[str, Any]:
+    def _compute(self, block: CorpusBlock) -> dict[str, Any]:
         start = time.perf_counter()
         rows = read_block(block, self._job.column)
         answers = self._model.answer(rows.texts)
@@ -251,7 +247,7 @@ class BlockWorker:
 def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, Any]:
     unit = "row" if block.form == "parquet" else "byte"
     faults = rows.faults | {
-        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {reason}"
+        number: f"{public_url(block.url)}, {unit} {rows.starts[number]}: {reason}"
         for number, reason in answers.faults.items()
     }
     null = sum(text is None for text in rows.texts) - len(rows.faults)

@@ -1,4 +1,4 @@
-"""The cluster of a job: one that runs already, or this machine alone for the time of the job."""
+"""The cluster of a job: a cluster that runs already, or one of this machine alone that lives as long as the job."""
 
 import contextlib
 import io
@@ -21,15 +21,15 @@ from fastattn.system.records import dataclass
 if TYPE_CHECKING:
     from io import TextIOBase
 
-_STORE_BYTES = 256 << 20  # for a cluster of this machine alone: numbers and records of blocks, and perhaps a model
-_PATIENCE = 10.0  # seconds within which a cluster must answer
-# The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings; a server's first frame is also of type 4.
+_STORE_BYTES = 256 << 20  # the object store of a cluster of this machine alone: block records, perhaps a model
+_ANSWER_SECONDS = 10.0  # seconds within which a cluster must answer
+# The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings. A server's first frame is of type 4 too.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
 class Host:
-    """A node of the cluster: the machine's name, and the cores and NVIDIA cards that Ray gives out."""
+    """A node of the cluster: the machine's name, and how many cores and NVIDIA cards Ray allots there."""
 
     name: str
     cpus: int
@@ -39,9 +39,9 @@ class Host:
 @dataclass(frozen=True)
 class ClusterOptions:
     """address  of a Ray cluster; None: RAY_ADDRESS, else this machine alone
-    actors   the most at once; None: as many as have room
-    cores    cores, and so threads, of each actor; None: as many as keep their speed in one process
-    reach    how the model reaches the hosts, one of REACHES; None: "path" where all are this machine, else "store"
+    actors   the most actors at once; None: as many as have room
+    cores    cores, and so threads, of each actor; None: as many threads as keep their speed in one process
+    reach    how the model reaches the hosts, one of REACHES; None: "path" if all are this machine, else "store"
     """
 
     address: str | None = None
@@ -52,7 +52,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """The most actors at once; each has so many cores, thus threads, and cards."""
+    """The most actors at once, and the cores, thus threads, and the cards of each actor."""
 
     actors: int
     cores: int
@@ -61,54 +61,54 @@ class ActorPool:
 
 @contextlib.contextmanager
 def cluster_nodes(address: str | None) -> Iterator[list[Host]]:
-    """Connect to the cluster at ``address``, or start one here that ends with the block. Yields its nodes.
+    """Connect to the cluster at ``address``, or start one here that ends with the block. Yields the cluster's nodes.
 
-    Raises FastattnError where there is no cluster.
+    Raises FastattnError if there is no cluster.
     """
     ray = import_ray()
     if ray.is_initialized():
-        yield hosts()
+        yield ray_hosts()
         return
     address = address_of(address)
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no statistics
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray would send statistics
         settings |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
-        _check_answers(address)
+        _check_reachable(address)
         ray.init(address, **settings)
-    except Exception as error:  # noqa: BLE001  Ray raises all kinds, and Exception itself
+    except Exception as error:  # noqa: BLE001  Ray raises many classes, also Exception itself
         reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__
-        failed = "Ray does not start on this machine" if address == "local" else f"no Ray cluster at {address}"
-        raise FastattnError(f"{failed}: {reason}") from None
+        failure = "Ray does not start on this machine" if address == "local" else f"no Ray cluster at {address}"
+        raise FastattnError(f"{failure}: {reason}") from None
     try:
-        yield hosts()
+        yield ray_hosts()
     finally:
-        # The shutdown prints messages that Ray held back, in this thread.
+        # The shutdown prints, in this thread, messages that Ray held back.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             ray.shutdown()
 
 
 def address_of(address: str | None) -> str:
-    """The address of the cluster; "local" for one that starts on this machine."""
+    """The address of the cluster; "local": a cluster starts on this machine."""
     return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
-def _check_answers(address: str) -> None:
-    """Raise OSError where no Ray answers at HOST:PORT, where Ray would wait minutes; ValueError for a wrong port."""
+def _check_reachable(address: str) -> None:
+    """Raise OSError if no Ray answers at HOST:PORT, for which Ray would wait minutes; ValueError for a wrong port."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
     if not port.isdecimal():
         raise ValueError(f"expected HOST:PORT, got the port {port!r}")
-    with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
+    with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS) as connection:
         connection.sendall(_PREFACE)
         if connection.recv(9)[3:4] != _PREFACE[-6:-5]:
             raise ConnectionError("what answers there is no cluster of Ray's")
 
 
-def hosts() -> list[Host]:
-    """The nodes that give out cores."""
+def ray_hosts() -> list[Host]:
+    """The nodes of the cluster on which Ray allots cores."""
     nodes = []
     for node in filter(itemgetter("Alive"), import_ray().nodes()):
         cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
@@ -118,9 +118,9 @@ def hosts() -> list[Host]:
 
 
 def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:
-    """The actors that have room on the nodes; the options or ``processes.choice`` decide the cores of each.
+    """The actors for which the nodes have room, with the cores that the options or ``processes/choice.py`` decide.
 
-    device  "cuda": each actor has a card of its own, which Ray hides from others; "auto": so if any node has a card
+    device  "cuda": each actor has a card of its own, which Ray hides from the others; "auto": so if a node has a card
     """
     if not nodes:
         raise FastattnError("the cluster has no node that gives out CPUs")
@@ -133,18 +133,18 @@ def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, devi
     cores = options.cores or -(-largest // chosen_processes(largest, layer_weights))
     if cores > largest:
         raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
-    room = sum(min(host.cpus // cores, host.cards if cards else host.cpus) for host in nodes)
-    return ActorPool(min(room, options.actors or room), cores, cards)
+    most_actors = sum(min(host.cpus // cores, host.cards if cards else host.cpus) for host in nodes)
+    return ActorPool(min(most_actors, options.actors or most_actors), cores, cards)
 
 
 def reach_of(nodes: list[Host]) -> str:
-    """How a model reaches the nodes by default: by its path where all nodes are this machine, else shipped."""
+    """How a model reaches the nodes by default: by its path if all nodes are this machine, else shipped."""
     return "path" if {node.name for node in nodes} == {socket.gethostname()} else "store"
 
 
 @contextlib.contextmanager
 def quiet_ray() -> Iterator[None]:
-    """Keep Ray's own messages from stdout and stderr: the job reports on each block, and Ray's logs have the rest."""
+    """Keep Ray's messages from stdout and stderr: the job reports on each block, and Ray's logs have the messages."""
     if os.environ.get("FASTATTN_DEBUG") or sys.stderr is None:
         yield
         return
@@ -152,15 +152,15 @@ def quiet_ray() -> Iterator[None]:
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     sys.stderr.flush()
     saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
+    with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as stderr:
         warnings.filterwarnings("ignore", module="ray")
-        errors: Any = sys.stderr
+        filtered_stderr: Any = sys.stderr
         with contextlib.suppress(OSError, ValueError, AttributeError):  # not every stream has a descriptor
-            errors = _RayThreadFilter(own) if errors.fileno() == 2 else errors
-        results: Any = _RayThreadFilter(sys.stdout)
+            filtered_stderr = _RayThreadFilter(stderr) if filtered_stderr.fileno() == 2 else filtered_stderr
+        filtered_stdout: Any = _RayThreadFilter(sys.stdout)
         os.dup2(devnull, 2)  # compiled parts of Ray write to this descriptor
         try:
-            with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(results):
+            with contextlib.redirect_stderr(filtered_stderr), contextlib.redirect_stdout(filtered_stdout):
                 yield
         finally:
             os.dup2(saved, 2)
@@ -169,7 +169,7 @@ def quiet_ray() -> Iterator[None]:
 
 
 class _RayThreadFilter:
-    """A stream without the text of Ray's threads, which print errors of tasks."""
+    """A stream that drops what Ray's threads print, which is errors of tasks."""
 
     def __init__(self, stream: "TextIOBase | Any"):
         self._stream = stream

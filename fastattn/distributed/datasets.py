@@ -3,15 +3,15 @@
 from typing import Any
 
 from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_model
-from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
+from fastattn.distributed.cluster import ClusterOptions, pool_of, ray_hosts, reach_of
 from fastattn.distributed.extra import import_ray
-from fastattn.distributed.formats.json_lines import is_text, strings
+from fastattn.distributed.formats.json_lines import is_text, text_values
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 from fastattn.weights import download
 
-ROWS = 2048  # of a batch, of which the engine makes batches by tokens
+DEFAULT_BATCH_ROWS = 2048  # of which the engine makes batches by tokens
 
 
 def translate_dataset(
@@ -24,23 +24,23 @@ def translate_dataset(
     cores: int | None = None,
     actors: int | None = None,
     reach: str | None = None,
-    batch_rows: int = ROWS,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
     **options: Any,
 ) -> Any:
-    """A ``ray.data.Dataset`` with the translations of a column of texts beside the columns of ``ds``; computed lazily.
+    """A ``ray.data.Dataset`` with the columns of ``ds`` and the translations of a column of texts, computed lazily.
 
     model          a path, a name of the catalog, or OWNER/NAME on the Hugging Face hub
-    output_column  of the translations, null where the text is
-    cores          of an actor, and its threads; None: as many as keep their speed in one process
-    actors         the most at once; None: as many as have room in the cluster
-    reach          how the model gets to the hosts: "path" (it is there), "name" (each pulls it), "store" (shipped
-                   through the object store); None: "path" where all nodes are one machine, else "store"
-    batch_rows     that an actor is given at once; it batches by tokens itself
-    options        as of ``Translator.translate``: beam_size, split, target_lang, ...; num_hypotheses above 1 adds
+    output_column  the column of the translations, null where the text is null
+    cores          cores, and so threads, of an actor; None: as many as keep their speed in one process
+    actors         the most actors at once; None: as many as have room in the cluster
+    reach          how the model gets to the hosts: "path" (it lies there), "name" (each host pulls it), "store" (Ray's
+                   object store ships it); None: "path" if all nodes are this machine, else "store"
+    batch_rows     rows that an actor gets at once, of which it makes batches by tokens
+    options        those of ``Translator.translate``: beam_size, split, target_lang, ...; num_hypotheses above 1 adds
                    the column "hypotheses", return_scores "score" or "scores"; and device, as a Translator's: each
-                   actor on a card has it alone
-    A text that cannot be translated ends the job with Ray's error, which names it; ``fastattn batch`` leaves such texts
-    out. A core at least is left for what makes ``ds``.
+                   actor on a card has the card alone
+    A text that cannot be translated ends the job with Ray's error, which names the text; ``fastattn batch`` leaves such
+    texts out. At least one core stays free for the tasks that make ``ds``.
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
@@ -57,13 +57,13 @@ def encode_dataset(
     cores: int | None = None,
     actors: int | None = None,
     reach: str | None = None,
-    batch_rows: int = ROWS,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
     **options: Any,
 ) -> Any:
-    """A ``ray.data.Dataset`` with the vectors of a column of texts, lists of fixed size, null where the text is.
+    """A ``ray.data.Dataset`` with the vectors of a column of texts, lists of fixed size, null where the text is null.
 
-    options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...; and device
-    Otherwise as ``translate_dataset``.
+    options  those of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...; and device
+    All else is as in ``translate_dataset``.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
     return _map_column("encode", ds, model, columns, precision, cluster, batch_rows, options)
@@ -79,7 +79,7 @@ def _map_column(
     batch_rows: int,
     options: dict[str, Any],
 ) -> Any:
-    """The dataset with the new columns; ``columns``: the column of the texts, and the new column."""
+    """The dataset with the new columns. ``columns``: the column of the texts, then the new column."""
     ray = import_ray()
     if not isinstance(ds, ray.data.Dataset):
         raise InputError(f"expected a ray.data.Dataset, got {type(ds).__name__}")
@@ -93,34 +93,34 @@ def _map_column(
     for name, count in (("cores", cluster.cores), ("actors", cluster.actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
-    names = ds.columns(fetch_if_missing=False)  # None where only computing ``ds`` would show them
+    names = ds.columns(fetch_if_missing=False)  # None if the names are known only once ``ds`` is computed
     if names is not None:
         _check_column(column, names)
     path = download.resolve(model).absolute()
     digest = digest_of(path)
-    loaded: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
-    _check_outputs(loaded, names or [])
-    nodes = hosts()
-    pool = pool_of(nodes, loaded.layer_weights, cluster, options.get("device", "cpu"))
+    block_model: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
+    _check_outputs(block_model, names or [])
+    nodes = ray_hosts()
+    pool = pool_of(nodes, block_model.layer_weights, cluster, options.get("device", "cpu"))
     actors, cores = pool.actors, pool.cores
     source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
-    # If actors had all cores, the tasks that read ``ds`` would wait for a core forever.
-    spare = actors * cores < sum(node.cpus for node in nodes)
-    if not spare and actors > 1:
-        actors, spare = actors - 1, True
+    # If the actors had all cores, the tasks that make ``ds`` would wait for a core forever.
+    has_free_core = actors * cores < sum(node.cpus for node in nodes)
+    if not has_free_core and actors > 1:
+        actors, has_free_core = actors - 1, True
     return ds.map_batches(
         BatchWorker,
         fn_constructor_args=(column, kind, source, precision, cores, output, options),
         batch_format="pyarrow",
         batch_size=batch_rows,
-        num_cpus=cores if spare else cores - 1,
+        num_cpus=cores if has_free_core else cores - 1,
         num_gpus=pool.cards or None,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors),
     )
 
 
 class BatchWorker:
-    """A callable class for ``Dataset.map_batches``, from a pyarrow table to the table with new columns."""
+    """A callable class for ``Dataset.map_batches``, which adds the new columns to a pyarrow table."""
 
     def __init__(self, column: str, *model: Any):
         """``model``: the arguments of ``make_model``."""
@@ -132,11 +132,11 @@ class BatchWorker:
         texts = table.column(self._column)
         if not is_text(texts.type):
             raise InputError(f"column {self._column!r} should hold texts, holds {texts.type}")
-        answers = self._model.answer(strings(texts))
+        answers = self._model.answer(text_values(texts))
         if answers.faults:
             number, reason = min(answers.faults.items())
-            failed = counted(len(answers.faults), "text")
-            raise InputError(f"{failed} failed, the first, row {number} of a batch: {reason}")
+            count_text = counted(len(answers.faults), "text")
+            raise InputError(f"{count_text} failed, the first, row {number} of a batch: {reason}")
         for name, values in answers.columns.items():
             table = table.append_column(name, values)
         return table

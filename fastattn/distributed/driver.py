@@ -1,8 +1,8 @@
-"""A job's open blocks, given to Ray Data until each block is finished or has failed too often.
+"""Gives a job's open blocks to Ray Data until each block is finished or has failed too often.
 
-A pass is one dataset of blocks on one pool of actors. The blocks of an actor that died are not tried again within the
-pass, which Ray would do forever. They get a later pass, in which an actor has one block at a time, so that a block that
-ends its actors takes no other block with it.
+A pass is one dataset of blocks on one pool of actors. The blocks of an actor that died are not tried again in the same
+pass, where Ray would try forever. They get a later pass, in which an actor has one block at a time, so that a block
+that ends its actors takes no other block with it.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 
-# A block that raised an error twice will raise it again; a block whose actors died may have had bad luck.
+# A block that raised an error twice will raise it again. A block whose actors died may only have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
-MOST_LOST_ACTORS = 8  # in a row, before any begins: so many are not lost with their hosts
-MOST_AT_ONCE = 20_000  # blocks of a pass, which takes Ray ten seconds to plan
-LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
+MOST_LOST_ACTORS = 8  # in a row before any begins: so many are a fault, not lost hosts
+MOST_PASS_BLOCKS = 20_000  # Ray needs ten seconds to plan a pass of so many
+LOST_REASON = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
 OnRecord = Callable[[dict[str, Any]], None]
@@ -35,11 +35,11 @@ OnRecord = Callable[[dict[str, Any]], None]
 def run_blocks(
     job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, on_progress: OnRecord
 ) -> dict[int, str]:
-    """Have blocks computed and written; returns number -> reason of the blocks that failed.
+    """Have blocks computed and written; returns the number of each block that failed -> the reason.
 
     out          the output folder
-    on_progress  called with each record, in the order in which blocks are finished
-    Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
+    on_progress  called with the record of each block, in the order in which blocks are finished
+    Raises FastattnError if the job cannot go on, say without a model on a host or without room for the output.
     """
     folder = OutputFolder(out, job.form)
     open_blocks = {block.number: block for block in blocks}
@@ -48,44 +48,44 @@ def run_blocks(
     reasons: dict[int, str] = {}
     while numbers := [n for n in open_blocks if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
         suspects = [n for n in numbers if losses[n]]
-        is_alone = len(suspects) == len(numbers)
-        numbers = (suspects if is_alone else [n for n in numbers if not losses[n]])[:MOST_AT_ONCE]
+        one_at_a_time = len(suspects) == len(numbers)
+        numbers = (suspects if one_at_a_time else [n for n in numbers if not losses[n]])[:MOST_PASS_BLOCKS]
         unreported = set(numbers)
-        for outcome in _one_pass(job, [open_blocks[n] for n in numbers], out, source, pool, is_alone):
-            number, kind = outcome["block"], outcome["outcome"]
-            if kind == STOPPED:
+        for outcome in _run_pass(job, [open_blocks[n] for n in numbers], out, source, pool, one_at_a_time):
+            number, outcome_kind = outcome["block"], outcome["outcome"]
+            if outcome_kind == STOPPED:
                 raise FastattnError(outcome["error"])
             unreported.discard(number)
-            if kind == FAILED:
+            if outcome_kind == FAILED:
                 failures[number] += 1
                 reasons[number] = outcome["error"]
             elif open_blocks.pop(number, None) is not None:
                 on_progress(outcome)
-        for number in unreported:  # the actor was lost, perhaps after it had finished the block
+        for number in unreported:  # the actor was lost, perhaps after it finished the block
             record = folder.finished_block(number)
             if record is None:
                 losses[number] += 1
-                reasons[number] = LOST
+                reasons[number] = LOST_REASON
             else:
                 del open_blocks[number]
                 on_progress({"outcome": FINISHED, **record})
     return {number: reasons[number] for number in open_blocks}
 
 
-def _one_pass(
-    job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, alone: bool
+def _run_pass(
+    job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, one_at_a_time: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the outcome of each block as soon as it is known; blocks of lost actors have none.
+    """Yield the outcome of each block as soon as it is known; a block of a lost actor has none.
 
-    alone  an actor has one block at a time, and no block waits for it
+    one_at_a_time  whether an actor has one block at a time; if not, it has BLOCKS_AT_ONCE
     """
     ray = import_ray()
-    actors, at_once = min(pool.actors, len(blocks)), 1 if alone else BLOCKS_AT_ONCE
-    with _settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated names: setup.cfg bounds the version of Ray
+    actors, blocks_at_once = min(pool.actors, len(blocks)), 1 if one_at_a_time else BLOCKS_AT_ONCE
+    with _pass_settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated names: setup.cfg bounds Ray's version
         items = [{"block": json.dumps(asdict(block))} for block in blocks]
-        blocks_of_ray = ray.data.from_items(items, override_num_blocks=len(blocks))
-        outcomes = blocks_of_ray.map_batches(
+        dataset = ray.data.from_items(items, override_num_blocks=len(blocks))
+        outcomes = dataset.map_batches(
             BlockWorker,
             fn_constructor_args=(job.without_files().as_json(), out, source, pool.cores),
             batch_size=1,
@@ -94,13 +94,13 @@ def _one_pass(
             max_restarts=-1,
             max_task_retries=0,
             compute=ray.data.ActorPoolStrategy(
-                # The least is 1, so that idle actors make room for actors that lost their host.
+                # The minimum is 1, so that idle actors make room for actors whose host was lost.
                 min_size=1,
                 max_size=actors,
                 initial_size=actors,
-                # No block waits beside them: a slow actor would keep it from the others.
-                max_tasks_in_flight_per_actor=at_once,
-                max_concurrent_calls_per_actor=at_once,
+                # No further block waits at an actor, since a slow actor would keep the block from the others.
+                max_tasks_in_flight_per_actor=blocks_at_once,
+                max_concurrent_calls_per_actor=blocks_at_once,
                 enable_true_multi_threading=True,
             ),
         )
@@ -113,12 +113,12 @@ def _one_pass(
 
 
 @contextlib.contextmanager
-def _settings(context: Any) -> Iterator[None]:
-    """Ray Data's settings for a pass: a lost block does not end it, and Ray shows no progress of its own."""
+def _pass_settings(context: Any) -> Iterator[None]:
+    """Ray Data's settings for a pass: a lost block does not end the pass, and Ray shows no progress."""
     settings = {
         "max_errored_blocks": -1,
         "max_consecutive_actor_init_deaths": MOST_LOST_ACTORS,
-        # An actor that was lost before it began is replaced while the others work, not only while work waits.
+        # An actor that was lost before it began is replaced while other actors work, not only while work waits.
         "autoscaling_config": replace(context.autoscaling_config, actor_pool_util_upscaling_threshold=0.99),
         "enable_progress_bars": False,
         "print_on_execution_start": False,

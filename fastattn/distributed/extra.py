@@ -1,4 +1,4 @@
-"""Imports of the libraries of the extra ``fastattn[ray]``; without them an error of one line says what to install."""
+"""Imports of the libraries of the extra ``fastattn[ray]``; if one is missing, a one-line error says what to install."""
 
 from types import ModuleType
 
@@ -6,7 +6,7 @@ from fastattn.errors import FastattnError
 
 
 def import_ray() -> ModuleType:
-    """The module ``ray``, with ``ray.data``. Raises FastattnError where it is not installed."""
+    """The module ``ray``, with ``ray.data``. Raises FastattnError if ray is not installed."""
     try:
         import ray
         import ray.data
@@ -16,7 +16,7 @@ def import_ray() -> ModuleType:
 
 
 def import_pyarrow() -> ModuleType:
-    """The module ``pyarrow``, with its file systems and Parquet. Raises FastattnError where it is not installed."""
+    """The module ``pyarrow``, with its file systems and Parquet. Raises FastattnError if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute

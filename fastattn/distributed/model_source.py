@@ -1,6 +1,6 @@
 """How a model reaches the hosts that compute with it: by its path, by its name, or shipped through Ray's object store.
 
-The digest of its files is checked on every host: another model under the same name is an error, not another
+Every host checks the digest of the model's files: another model under the same name is an error, not another
 translation.
 """
 
@@ -20,18 +20,18 @@ from fastattn.system.records import dataclass
 from fastattn.weights import download
 
 REACHES = ("path", "name", "store")
-MOST_FILES = 250  # of a checkpoint; a folder with more files is not only a checkpoint
-_SOURCE = "SOURCE.txt"  # says where a checkpoint is from; not a file of the checkpoint
+MOST_FILES = 250  # of a checkpoint: a folder with more files is more than a checkpoint
+_SOURCE_NAME = "SOURCE.txt"  # this file says where a checkpoint is from, and does not belong to the checkpoint
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """name       the user's name for the model
-    path       of its folder or file, on the host where the job began
-    digest     of its files: SHA-256, hex
-    reach      one of REACHES
-    is_folder  whether the path is a folder
-    stored     for "store": Ray's reference to {name of a file: uint8 array}
+    """name             the user's name for the model
+    path             of the model's folder or file, on the host where the job began
+    digest           of the model's files: SHA-256, hex
+    reach            one of REACHES
+    is_folder        whether the path is a folder
+    store_reference  for "store": Ray's reference to {name of a file: uint8 array}
     """
 
     name: str
@@ -39,11 +39,11 @@ class ModelSource:
     digest: str
     reach: str
     is_folder: bool
-    stored: Any = None
+    store_reference: Any = None
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Name with forward slashes -> file, for all files of a checkpoint: those of a folder, or the file itself."""
+    """Name with forward slashes -> file, for all files of a checkpoint, which is a folder or one file."""
     if not path.is_dir():
         return {path.name: path}
     files = {}
@@ -51,7 +51,7 @@ def files_of(path: Path) -> dict[str, Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             file = Path(folder) / name
-            if name != _SOURCE and not name.startswith("."):
+            if name != _SOURCE_NAME and not name.startswith("."):
                 files[file.relative_to(path).as_posix()] = file
         if len(files) > MOST_FILES:
             raise CheckpointError(f"{path}: expected a checkpoint's folder, found more than {MOST_FILES} files in it")
@@ -59,23 +59,23 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError where one cannot be read."""
+    """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError if one cannot be read."""
     digest = hashlib.sha256()
     for name, file in files_of(path).items():
         try:
             with file.open("rb") as stream:
                 file_digest = hashlib.sha256()
-                while part := stream.read(1 << 20):
-                    file_digest.update(part)
+                while content := stream.read(1 << 20):
+                    file_digest.update(content)
         except OSError as error:
             raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
-        # The name of a checkpoint that is one file does not count.
+        # If the checkpoint is one file, its name does not count.
         digest.update(f"{name if path.is_dir() else ''}\n{file_digest.hexdigest()}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def mapped_files(path: Path) -> dict[str, np.ndarray]:
-    """Name -> mapped bytes, uint8, of each file of a checkpoint."""
+    """Name -> the file's bytes, uint8, memory-mapped, for each file of a checkpoint."""
     bytes_of_files = {}
     for name, file in files_of(path).items():
         is_empty = not file.stat().st_size  # an empty file cannot be mapped
@@ -90,15 +90,15 @@ def check_reach(reach: str | None) -> None:
 
 
 def source_of(name: str, path: Path, digest: str, reach: str) -> ModelSource:
-    """The source of a model; for "store" this puts its files into Ray's object store."""
-    stored = import_ray().put(mapped_files(path)) if reach == "store" else None
-    return ModelSource(name, str(path), digest, reach, path.is_dir(), stored)
+    """The source of a model; for "store", the model's files are put into Ray's object store."""
+    store_reference = import_ray().put(mapped_files(path)) if reach == "store" else None
+    return ModelSource(name, str(path), digest, reach, path.is_dir(), store_reference)
 
 
 def local_path(source: ModelSource) -> Path:
-    """The path of the model on this host. Raises CheckpointError where it is missing, or another model."""
+    """The path of the model on this host. Raises CheckpointError if it is missing or is another model."""
     if source.reach == "store":
-        return _unpacked(source)
+        return _unpacked_path(source)
     host = socket.gethostname()
     try:
         path = download.resolve(source.path if source.reach == "path" else source.name)
@@ -110,14 +110,14 @@ def local_path(source: ModelSource) -> Path:
     return path
 
 
-def _unpacked(source: ModelSource) -> Path:
-    """The folder or file in the cache that holds the shipped model; this process unpacks it if it is not there."""
+def _unpacked_path(source: ModelSource) -> Path:
+    """The folder or file of a shipped model in the cache, where this process unpacks the model if it is missing."""
     folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
     if not folder.is_dir():
         _unpack(source, folder)
     path = folder
-    if not source.is_folder:  # the file's name may differ from host to host: only its contents count
-        path = next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
+    if not source.is_folder:  # a file's name may differ from host to host, so only its contents count
+        path = next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE_NAME), folder)
     if digest_of(path) != source.digest:
         raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
     return path
@@ -125,21 +125,21 @@ def _unpacked(source: ModelSource) -> Path:
 
 def _unpack(source: ModelSource, folder: Path) -> None:
     make_folder(folder.parent)
-    lock, part = begin_folder(str(folder.parent / f".pull-shipped~{source.digest[:8]}."))
+    lock, partial = begin_folder(str(folder.parent / f".pull-shipped~{source.digest[:8]}."))
     try:
-        for name, content in import_ray().get(source.stored).items():
-            file = Path(part) / name
-            if not file.resolve().is_relative_to(Path(part).resolve()):
+        for name, content in import_ray().get(source.store_reference).items():
+            file = Path(partial) / name
+            if not file.resolve().is_relative_to(Path(partial).resolve()):
                 raise CheckpointError(f"{name!r} is not a path inside the checkpoint")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(memoryview(content))
-        (Path(part) / _SOURCE).write_text(f"{source.name}, shipped to this host\n", encoding="utf-8")
+        (Path(partial) / _SOURCE_NAME).write_text(f"{source.name}, shipped to this host\n", encoding="utf-8")
         try:
-            os.rename(part, folder)
+            os.rename(partial, folder)
         except OSError:
-            if not folder.is_dir():  # else another process was first
+            if not folder.is_dir():  # another process may have been first
                 raise
     finally:
-        discard(part)
+        discard(partial)
         if lock >= 0:
             os.close(lock)

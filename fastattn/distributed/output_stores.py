@@ -1,4 +1,4 @@
-"""The stores of a job's output, a local folder or an object store, and the locks and leases on them."""
+"""Where a job's output is stored: a local folder or an object store, and the locks and leases on these."""
 
 import contextlib
 import errno
@@ -18,26 +18,26 @@ from fastattn.system.atomic_files import abandon_file, begin_file, finish_file, 
 from fastattn.system.records import dataclass
 from fastattn.system.worker_threads import start_thread
 
-RENEWED_AFTER = 30.0  # seconds
-DEAD_AFTER = 120.0  # seconds without a renewal: three may fail
-LEASES = "leases"  # the folder of them
+RENEWED_AFTER = 30.0  # seconds between renewals of a lease
+DEAD_AFTER = 120.0  # seconds without a renewal; three renewals may fail
+LEASES = "leases"  # the folder of leases
 
 
 @contextlib.contextmanager
-def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
-    """Hold a lease in ``room``; FastattnError where another job has a living lease. Yields a function that raises when
-    the lease is lost.
+def hold_lease(store: "Store", state: str) -> Iterator[Callable[[], None]]:
+    """Hold a lease in the folder ``state``; FastattnError if another job has a living lease. Yields a function that
+    raises once the lease is lost.
 
-    Where there are no locks, leases are objects in the room, which their holders renew. A job first writes its own
-    lease, then lists all leases, and goes on only if no other lease lives. So of two jobs that begin at once at least
-    one finds the other, in a store whose listings show all earlier writes: both may be refused, but both cannot go on.
-    The age of a lease is the difference of two times of the store's clock.
+    Leases serve where there are no locks. They are objects in the folder, which their holders renew. A job first writes
+    its own lease, then lists all leases, and goes on only if no other lease lives. If a store's listings show all
+    earlier writes, at least one of two jobs that begin at once finds the other: both may be refused, but both cannot go
+    on. The age of a lease is the difference of two times of the store's clock.
     """
-    lease = _Lease(store, f"{room}/{LEASES}")
+    lease = _Lease(store, f"{state}/{LEASES}")
     lease.renew()
     ending, thread = threading.Event(), None
     try:
-        lease.refuse_beside_others()
+        lease.refuse_if_another_lives()
         thread = threading.Thread(target=lease.renew_until, args=(ending,), name="fastattn lease", daemon=True)
         start_thread(thread)
         yield lease.check
@@ -45,7 +45,7 @@ def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
         ending.set()
         if thread is not None and thread.is_alive():
             thread.join()
-        with contextlib.suppress(StorageError):  # else the lease expires
+        with contextlib.suppress(StorageError):  # a lease that is not deleted expires
             store.delete(lease.path)
 
 
@@ -56,56 +56,56 @@ class _Lease:
         self._name = f"{os.urandom(8).hex()}.json"
         self.path = f"{folder}/{self._name}"
         self._is_lost = False
-        self._seen = 0  # the time of its last writing, by the listing after it
+        self._last_written = 0  # when the lease was last written, by the listing after that
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._store.write(self.path, json.dumps({"holder": holder}).encode())
 
-    def refuse_beside_others(self) -> None:
+    def refuse_if_another_lives(self) -> None:
         leases = self._store.list(self._folder)
         if self._name not in leases:
             raise StorageError(f"cannot hold {self._store.name}: what was written there is not listed")
         own = leases.pop(self._name)
-        self._seen = own.modified
+        self._last_written = own.modified
         ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
-        living = min(ages, key=lambda name: ages[name], default=None)
-        if living is not None and ages[living] < DEAD_AFTER:
-            data = self._store.read(f"{self._folder}/{living}", 1 << 16)
+        youngest = min(ages, key=lambda name: ages[name], default=None)
+        if youngest is not None and ages[youngest] < DEAD_AFTER:
+            data = self._store.read(f"{self._folder}/{youngest}", 1 << 16)
             holder = (parse_object(data or b"") or {}).get("holder")
-            shown = f", {holder[:100]}" if isinstance(holder, str) else ""
+            holder_text = f", {holder[:100]}" if isinstance(holder, str) else ""
             raise FastattnError(
                 f"{self._store.name}: another job is at work there, or was killed less than {DEAD_AFTER:.0f} seconds "
-                f"ago (seen {max(0, ages[living]):.0f} seconds ago{shown})"
+                f"ago (seen {max(0, ages[youngest]):.0f} seconds ago{holder_text})"
             )
         for name in ages:
             self._store.delete(f"{self._folder}/{name}")
 
     def renew_until(self, ending: threading.Event) -> None:
-        """Renew the lease now and then. Failures are tried again; a lease that another job has deleted is lost."""
+        """Renew the lease now and then, again after a failure. A lease that another job has deleted is lost."""
         while not (self._is_lost or ending.wait(RENEWED_AFTER)):
             with contextlib.suppress(StorageError):
                 self._is_lost = self._name not in self._store.list(self._folder)
                 if not self._is_lost:
                     self.renew()
-                    self._is_lost = self._is_beside_another()
+                    self._is_lost = self._may_be_taken_over()
 
-    def _is_beside_another(self) -> bool:
-        """Whether another job may have found this lease dead before its renewal: then the other lease is there.
+    def _may_be_taken_over(self) -> bool:
+        """Whether another job, whose lease is listed too, may have found this lease dead before it was renewed.
 
-        The lease of a job that found this one alive means nothing, since the job was refused. The store may date a
-        renewal by its beginning: hence the margin.
+        The lease of a job that found this lease alive means nothing, since that job was refused. The margin is for a
+        store that dates a renewal by its beginning.
         """
         leases = self._store.list(self._folder)
         if self._name not in leases:
             return True
-        before, self._seen = self._seen, leases[self._name].modified
-        return len(leases) > 1 and (self._seen - before) / 1e9 > DEAD_AFTER - RENEWED_AFTER
+        before, self._last_written = self._last_written, leases[self._name].modified
+        return len(leases) > 1 and (self._last_written - before) / 1e9 > DEAD_AFTER - RENEWED_AFTER
 
     def check(self) -> None:
         if self._is_lost:
-            late = f"not renewed for {DEAD_AFTER:.0f} seconds"
-            raise StorageError(f"{self._store.name}: {late}, so another job has begun there")
+            reason = f"not renewed for {DEAD_AFTER:.0f} seconds"
+            raise StorageError(f"{self._store.name}: {reason}, so another job has begun there")
 
 
 Buffer = Any  # bytes, or another object with a buffer of bytes
@@ -113,7 +113,7 @@ Buffer = Any  # bytes, or another object with a buffer of bytes
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a listing: its bytes, and the time of its writing by the store's clock, in ns."""
+    """A file in a listing: its size in bytes, and when it was written by the store's clock, in ns."""
 
     size: int
     modified: int
@@ -122,62 +122,62 @@ class StoredFile:
 class Store(Protocol):
     """Files by their paths below one folder, with "/" between names. All methods raise StorageError.
 
-    hold    lets one process at a time hold ``room``; makes the folders, and deletes what killed writers left; yields a
-            function that raises StorageError where the room is no longer held
-    read    the contents, or their first ``most`` bytes; None where there is no such file
-    write   writes or replaces a file, which appears whole or not at all
+    hold    lets one process at a time hold the folder ``state``; makes the folders, deletes what killed writers left,
+            and yields a function that raises StorageError if the folder is no longer held
+    read    the contents, or their first ``most`` bytes; None if there is no such file
+    write   writes or replaces a file, which is never incomplete under its name
     delete  deletes a file, if it is there
-    size    of a file, in bytes; None where there is no such file
-    intact  whether a file of the right size still has this SHA-256; True in a store that keeps checksums
-    list    name -> file, folders too, in a folder; empty where there is no folder
+    size    of a file, in bytes; None if there is no such file
+    is_intact  whether a file of the right size still has this SHA-256; always True in a store that keeps checksums
+    list    name -> file or folder, of all in a folder; empty if there is no such folder
     """
 
     name: str
 
-    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]: ...
+    def hold(self, state: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]: ...
     def read(self, path: str, most: int) -> bytes | None: ...
     def write(self, path: str, data: Buffer) -> None: ...
     def delete(self, path: str) -> None: ...
     def size(self, path: str) -> int | None: ...
-    def intact(self, path: str, digest: str) -> bool: ...
+    def is_intact(self, path: str, digest: str) -> bool: ...
     def list(self, folder: str) -> dict[str, StoredFile]: ...
 
 
-_LONGEST = 300  # characters of a store's own message
+_LONGEST_REASON = 300  # characters of a store's own message
 
 
 @contextlib.contextmanager
-def naming_errors(store: Store, verb: str, path: str) -> Iterator[None]:
+def store_errors(store: Store, verb: str, path: str) -> Iterator[None]:
     """Turn an OSError or ValueError of the system or of pyarrow into a StorageError of one line."""
     try:
         yield
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:_LONGEST]
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:_LONGEST_REASON]
         raise StorageError(f"cannot {verb} {store.name}{'/' * bool(path)}{path}: {reason}") from error
 
 
-# pyarrow's types of file systems in which an unfinished file does not show under its name.
-_WHOLE = ("s3", "gcs", "abfs")
-_WAITS = (1.0, 4.0)  # seconds before a write is tried again
+# pyarrow's types of file systems in which an unfinished file never has its name.
+_ATOMIC = ("s3", "gcs", "abfs")
+_RETRY_SECONDS = (1.0, 4.0)  # seconds before a write is tried again
 
 
 class ObjectStore:
-    """A Store in the objects below a path; ``name`` is the URL in messages."""
+    """A Store of the objects below a path; ``name`` is the URL in messages."""
 
     def __init__(self, filesystem: Any, path: str, name: str):
-        if filesystem.type_name not in _WHOLE:
-            half = f"{filesystem.type_name} may show files that are half written"
-            raise InputError(f"cannot write {name}: {half}; name a folder or an object store ({', '.join(_WHOLE)})")
+        if filesystem.type_name not in _ATOMIC:
+            fault = f"{filesystem.type_name} may show files that are half written"
+            raise InputError(f"cannot write {name}: {fault}; name a folder or an object store ({', '.join(_ATOMIC)})")
         self.name = name
         self._filesystem = filesystem
         self._path = path.rstrip("/")
 
-    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """Hold a lease. Folders need not be made, and unfinished objects do not exist."""
-        return hold_lease(self, room)
+    def hold(self, state: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        """Hold a lease. No folders need to be made, and there are no unfinished objects to delete."""
+        return hold_lease(self, state)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_errors(self, "read", path):
+        with store_errors(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
                     return stream.read(most)  # type: ignore[no-any-return]
@@ -185,13 +185,13 @@ class ObjectStore:
                 return None
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write an object at once: a stream that is closed early, or never, would keep half of it.
+        """Write an object in one call, since a stream that is closed early would leave half of the object.
 
-        A failed write is tried again: a job on many hosts ends with the first host that cannot write.
+        A failed write is tried again, since a job on many hosts ends with the first host that cannot write.
         """
-        for wait in (*_WAITS, None):
+        for wait in (*_RETRY_SECONDS, None):
             try:
-                with naming_errors(self, "write", path):
+                with store_errors(self, "write", path):
                     stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
                     stream.write(data)
                     stream.close()
@@ -202,45 +202,45 @@ class ObjectStore:
                 time.sleep(wait)
 
     def delete(self, path: str) -> None:
-        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{path}")
 
     def size(self, path: str) -> int | None:
-        with naming_errors(self, "read", path):
+        with store_errors(self, "read", path):
             return self._filesystem.get_file_info(f"{self._path}/{path}").size  # type: ignore[no-any-return]
 
-    def intact(self, path: str, digest: str) -> bool:
+    def is_intact(self, path: str, digest: str) -> bool:
         """True: object stores keep checksums, and a test would read all the output through the network."""
         return True
 
     def list(self, folder: str) -> dict[str, StoredFile]:
         from pyarrow.fs import FileSelector
 
-        listed = f"{self._path}/{folder}" if folder else self._path
-        with naming_errors(self, "read", folder):
-            files = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
+        folder_path = f"{self._path}/{folder}" if folder else self._path
+        with store_errors(self, "read", folder):
+            files = self._filesystem.get_file_info(FileSelector(folder_path, allow_not_found=True))
         return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in files}
 
 
 _LOCK = "lock"
-_CHUNK = 1 << 20  # bytes read at once for a digest
-_PART = ".fastattn-"  # begins the names of unfinished files: readers of a folder ignore hidden files
+_READ_BYTES = 1 << 20  # at once, for a digest
+_UNFINISHED_PREFIX = ".fastattn-"  # of unfinished files, which are hidden, so that readers ignore them
 
 
 class LocalStore:
-    """A Store in a folder; ``name`` is the folder's in messages."""
+    """A Store of the files in a folder; ``name`` is the folder in messages."""
 
     def __init__(self, folder: str, name: str):
         self.name = name
         self._folder = folder
 
     @contextlib.contextmanager
-    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
-        """Hold the lock in ``room``, or a lease where the system has no locks."""
+    def hold(self, state: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold the lock in the folder ``state``, or a lease if the system has no locks."""
         self._make_folders(folders)
-        with naming_errors(self, "write", f"{room}/{_LOCK}"):
-            # Unbuffered: closing the file does not write again what a full disk refused.
-            lock = os.path.join(self._folder, room, _LOCK)
+        with store_errors(self, "write", f"{state}/{_LOCK}"):
+            # Unbuffered, so that closing the file does not write again what a full disk refused.
+            lock = os.path.join(self._folder, state, _LOCK)
             file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
         with file:
             locked = try_lock(file)
@@ -251,8 +251,8 @@ class LocalStore:
                     holder = file.read(100).decode("utf-8", "replace")
                 raise FastattnError(f"{self.name}: another job is at work there{f' ({holder})' * bool(holder)}")
             if not locked:
-                self._make_folders([f"{room}/{LEASES}"])
-                with hold_lease(self, room) as check:
+                self._make_folders([f"{state}/{LEASES}"])
+                with hold_lease(self, state) as check:
                     yield check
                 return
             try:
@@ -260,52 +260,52 @@ class LocalStore:
                     file.truncate(0)
                     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
                 for folder in folders:
-                    sweep(os.path.join(self._folder, folder), _PART)
+                    sweep(os.path.join(self._folder, folder), _UNFINISHED_PREFIX)
                 yield lambda: None  # a lock cannot be lost
             finally:
                 unlock(file)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 return file.read(most)
         return None
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write a file in a folder that ``hold`` made. On another host the folder exists only if the hosts share it."""
+        """Write a file in a folder that ``hold`` made, which another host has only if the hosts share the folder."""
         target = os.path.join(self._folder, path)
         folder, name = os.path.split(target)
-        with naming_errors(self, "write", path):
+        with store_errors(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
-            stream, part = begin_file(os.path.join(folder, f"{_PART}{name}."), 0o666)
+            stream, partial = begin_file(os.path.join(folder, f"{_UNFINISHED_PREFIX}{name}."), 0o666)
             try:
                 stream.write(data)
-                finish_file(stream, part, target)
+                finish_file(stream, partial, target)
             finally:
-                abandon_file(stream, part)
+                abandon_file(stream, partial)
 
     def delete(self, path: str) -> None:
-        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, path))
 
     def size(self, path: str) -> int | None:
-        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self._folder, path)).st_size
         return None
 
-    def intact(self, path: str, digest: str) -> bool:
+    def is_intact(self, path: str, digest: str) -> bool:
         sha256 = hashlib.sha256()
-        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
-                while part := file.read(_CHUNK):
+                while part := file.read(_READ_BYTES):
                     sha256.update(part)
             return sha256.hexdigest() == digest
         return False
 
     def list(self, folder: str) -> dict[str, StoredFile]:
         files: dict[str, StoredFile] = {}
-        with naming_errors(self, "read", folder), contextlib.suppress(FileNotFoundError):
+        with store_errors(self, "read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
@@ -318,9 +318,9 @@ class LocalStore:
         if not os.path.isdir(parent):
             raise InputError(f"cannot write {self.name}: the folder {parent} does not exist")
         for folder in folders:
-            with naming_errors(self, "write", folder), contextlib.suppress(FileExistsError):
+            with store_errors(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
-            with naming_errors(self, "write", folder):
+            with store_errors(self, "write", folder):
                 is_folder = stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
             if folder and not is_folder:  # a link would lead writes elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")

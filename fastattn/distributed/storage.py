@@ -1,4 +1,4 @@
-"""Input files, local or in an object store, found by name, folder or glob and opened through pyarrow."""
+"""Input files, local or in an object store, which pyarrow finds by name, folder or glob, and opens."""
 
 import contextlib
 import os
@@ -17,11 +17,11 @@ from fastattn.system.records import dataclass
 if TYPE_CHECKING:  # an extra, imported where it is used
     from pyarrow.fs import FileInfo, FileSystem
 
-_BY_FORM = {"text": "txt text", "jsonl": "jsonl ndjson json", "csv": "csv tsv", "parquet": "parquet pq"}
-SUFFIXES = {f".{suffix}": form for form, suffixes in _BY_FORM.items() for suffix in suffixes.split()}
+_SUFFIXES_BY_FORM = {"text": "txt text", "jsonl": "jsonl ndjson json", "csv": "csv tsv", "parquet": "parquet pq"}
+SUFFIXES = {f".{suffix}": form for form, suffixes in _SUFFIXES_BY_FORM.items() for suffix in suffixes.split()}
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-_WILD = re.compile(r"[*?[]")
+_WILDCARD = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class InputFile:
     """A file to be read.
 
     url       an absolute path, or a URL with its options
-    size      bytes
-    modified  nanoseconds since 1970; 0 where the storage does not say
+    size      in bytes
+    modified  nanoseconds since 1970; 0 if the storage does not know
     form      "text", "jsonl", "csv" or "parquet"
     """
 
@@ -40,17 +40,17 @@ class InputFile:
     form: str
 
 
-def public(url: str) -> str:
+def public_url(url: str) -> str:
     """A path or URL without its user, password and options, for messages and files."""
     return without_secrets(url.partition("?")[0] if "://" in url else url)
 
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":
-    """(file system of a local path or a URL, path in it), by pyarrow."""
+    """(pyarrow's file system of a local path or a URL, the path in that file system)."""
     fs = import_pyarrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
-    with naming_file(url, InputError):
+    with file_errors(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
 
 
@@ -58,27 +58,27 @@ def filesystem(url: str) -> "tuple[FileSystem, str]":
 def open_input(url: str) -> Iterator[Any]:
     """Open a local or remote file for reading: a pyarrow NativeFile.
 
-    Raises InputError where it cannot be opened, FastattnError where the block cannot read it: one line with its name.
+    Raises InputError if the file cannot be opened, FastattnError if the block cannot read it: one line with its name.
     """
     system, path = filesystem(url)
-    with naming_file(url, InputError):
+    with file_errors(url, InputError):
         file = system.open_input_file(path)
-    with naming_file(url), file:
+    with file_errors(url), file:
         yield file
 
 
 @contextlib.contextmanager
-def naming_file(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
+def file_errors(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system into an error of one line that names the file."""
     failures = (OSError, import_pyarrow().ArrowException, UnicodeError)
     try:
         yield
     except failures as error:
-        raise kind(f"cannot read {public(url)}: {_reason(error).replace(url, public(url))}") from error
+        raise kind(f"cannot read {public_url(url)}: {_reason(error).replace(url, public_url(url))}") from error
 
 
 def _reason(error: Exception) -> str:
-    """The reason of an error, without the names, hints and source lines that pyarrow adds."""
+    """An error's reason, without the names, hints and source lines that pyarrow adds."""
     if isinstance(error, UnicodeError):
         return "pyarrow takes no file names that are not UTF-8"
     if isinstance(error, OSError) and error.errno:
@@ -87,47 +87,47 @@ def _reason(error: Exception) -> str:
 
 
 def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile]:
-    """The files that the inputs name, in their order, those of a folder or a glob by name.
+    """The files that the inputs name, in the order of the inputs; files of one folder or glob are sorted by name.
 
-    inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs, where ``?`` begins the options. A
-            folder stands for all files below it, without hidden files and, if ``form`` is None, without files of
+    inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs; in a URL ``?`` begins the options.
+            A folder stands for all files below it, without hidden files and, if ``form`` is None, without files of
             unknown suffixes
     form    of all files, whatever their names; None: by their suffixes
     Raises InputError for inputs without files, a file named twice, a compressed file, and files of two forms.
     """
     if form is not None:
-        check_known("form", form, sorted(_BY_FORM))
+        check_known("form", form, sorted(_SUFFIXES_BY_FORM))
     files: dict[str, InputFile] = {}
     for name in inputs:
         for file in _files_of(os.fspath(name), form):
             if file.url in files:
-                raise InputError(f"{public(file.url)} is named twice by the inputs")
+                raise InputError(f"{public_url(file.url)} is named twice by the inputs")
             files[file.url] = file
     sorted_files = list(files.values())
     for file in sorted_files:
         if file.form != sorted_files[0].form:
-            first, second = (f"{public(each.url)} is {each.form}" for each in (sorted_files[0], file))
+            first, second = (f"{public_url(input_.url)} is {input_.form}" for input_ in (sorted_files[0], file))
             raise InputError(f"{first}, {second}: the inputs of a job have one form")
     return sorted_files
 
 
 class _Location:
-    """An input's file system, and the path in it.
+    """An input's file system, and its path there.
 
-    folder, parts  for a glob, the folder before the first wildcard and the parts behind it; else the path and no parts
+    folder, parts  of a glob: the folder before the first wildcard, the parts behind it; else the path, and no parts
     """
 
     def __init__(self, name: str):
         self.name = name
         address, mark, options = name.partition("?") if _URL.match(name) else (os.path.abspath(name), "", "")
-        # Quoted for pyarrow's parser of URLs, which takes no brackets and spaces; a user's quotes stay.
+        # Quoted for pyarrow's parser of URLs, which takes no brackets and spaces; what the user quoted stays.
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
         self._is_local = isinstance(self.system, import_pyarrow().fs.LocalFileSystem)
         self.path = path.rstrip("/") or "/"
         names = self.path.split("/")
-        first = next((number for number, part in enumerate(names) if _WILD.search(part)), len(names))
+        first = next((number for number, part in enumerate(names) if _WILDCARD.search(part)), len(names))
         self.folder, self.parts = "/".join(names[:first]) or "/", names[first:]
 
     def url(self, path: str) -> str:
@@ -139,75 +139,75 @@ class _Location:
         folder = self.address.rsplit("/", len(self.parts))[0] if self.parts else self.address
         return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
 
-    def information(self) -> "FileInfo":
-        with naming_file(self.name, InputError):
+    def info(self) -> "FileInfo":
+        with file_errors(self.name, InputError):
             return self.system.get_file_info(self.path)
 
-    def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
-        """The contents of a folder, by name. InputError where a link below it leads to a folder around the link."""
-        at_once = recursive and not self._is_local  # a local file system would follow such links endlessly
+    def list_folder(self, folder: str, recursive: bool) -> "list[FileInfo]":
+        """The contents of a folder, by name. InputError if a link below it leads to a folder that contains the link."""
+        at_once = recursive and not self._is_local  # locally, pyarrow would follow such links endlessly
         selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
-        with naming_file(self.name, InputError):
+        with file_errors(self.name, InputError):
             infos = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
         if not recursive or at_once:
             return infos
         for path in [info.path for info in infos if info.type == import_pyarrow().fs.FileType.Directory]:
             if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
                 raise InputError(f"{path} is a link to a folder that it lies in")
-            infos += self.listed(path, True)
+            infos += self.list_folder(path, True)
         return sorted(infos, key=lambda info: str(info.path))
 
-    def file(self, info: "FileInfo", form: str | None) -> InputFile:
-        """The input file; InputError where it is compressed, or neither its name nor ``form`` says its form."""
+    def input_file(self, info: "FileInfo", form: str | None) -> InputFile:
+        """The InputFile; InputError if it is compressed, or if neither its name nor ``form`` says its form."""
         url = self.url(info.path)
-        shown = public(url)
-        stem, suffix = os.path.splitext(info.path.lower())
+        name = public_url(url)
+        _, suffix = os.path.splitext(info.path.lower())
         if suffix in _COMPRESSED:
-            raise InputError(f"{shown} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
+            raise InputError(f"{name} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
         file_form = form or SUFFIXES.get(suffix)
         if file_form is None:
-            raise InputError(f"{shown}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
+            raise InputError(f"{name}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
         return InputFile(url, info.size, info.mtime_ns or 0, file_form)
 
 
 def _files_of(name: str, form: str | None) -> list[InputFile]:
-    """The files of one input; InputError where there are none."""
+    """The files of one input; InputError if there are none."""
     if not name or "\0" in name:
         raise InputError(f"cannot read {name!r}: this names no file")
     if name == "-":
         raise InputError("standard input can be read only once, and not in parts; write it to a file first")
-    location, types, shown = _Location(name), import_pyarrow().fs.FileType, public(name)
-    info = location.information()
+    location, types, public_name = _Location(name), import_pyarrow().fs.FileType, public_url(name)
+    info = location.info()
     if info.type == types.File:
-        return [location.file(info, form)]
+        return [location.input_file(info, form)]
     if info.type == types.Directory:
-        below = [info for info in location.listed(location.path, True) if info.type == types.File]
-        below = [info for info in below if not _is_hidden(info.path[len(location.path) :])]
-        named = [info for info in below if form or _has_form(info.path)]
-        if not named:
-            lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
-            raise InputError(f"the folder {shown} holds no {lacking}")
-        return [location.file(info, form) for info in named]
+        files = [info for info in location.list_folder(location.path, True) if info.type == types.File]
+        files = [info for info in files if not _is_hidden(info.path[len(location.path) :])]
+        files_of_form = [info for info in files if form or _has_form(info.path)]
+        if not files_of_form:
+            expected = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
+            raise InputError(f"the folder {public_name} holds no {expected}")
+        return [location.input_file(info, form) for info in files_of_form]
     if info.type != types.NotFound:
-        raise InputError(f"cannot read {shown}: neither a file nor a folder")
+        raise InputError(f"cannot read {public_name}: neither a file nor a folder")
     if not location.parts:
-        raise InputError(f"cannot read {shown}: there is no such file or folder")
+        raise InputError(f"cannot read {public_name}: there is no such file or folder")
     matching = [info for info in _glob(location, location.folder, location.parts) if info.type == types.File]
     if not matching:
-        raise InputError(f"no file matches {shown}")
-    return [location.file(info, form) for info in matching]
+        raise InputError(f"no file matches {public_name}")
+    return [location.input_file(info, form) for info in matching]
 
 
-def input_that_finds(out: str, file: str, inputs: Sequence[str]) -> str | None:
-    """The first input that would find a file of this name in the folder ``out``, or None."""
+def input_covering(out: str, file: str, inputs: Sequence[str]) -> str | None:
+    """The first input that covers a file of this name in the folder ``out``, or None."""
     system, path = filesystem(out)
-    names = [*_names(system, path), file]
+    names = [*_path_names(system, path), file]
     for name in inputs:
         location = _Location(os.fspath(name))
         if location.system.type_name != system.type_name:
             continue
         for folder, parts in ((location.path, []), (location.folder, location.parts)):
-            above = _names(system, folder)
+            above = _path_names(system, folder)
             below = names[len(above) :]
             if above != names[: len(above)]:
                 continue
@@ -215,14 +215,14 @@ def input_that_finds(out: str, file: str, inputs: Sequence[str]) -> str | None:
                 is_input = _matches_glob(below, parts)
             else:
                 types = import_pyarrow().fs.FileType
-                is_input = not _is_hidden("/".join(below)) and location.information().type == types.Directory
+                is_input = not _is_hidden("/".join(below)) and location.info().type == types.Directory
             if is_input:
                 return name
     return None
 
 
-def _names(system: "FileSystem", path: str) -> list[str]:
-    """The names of a path's folders and the path, with the system's links resolved."""
+def _path_names(system: "FileSystem", path: str) -> list[str]:
+    """The names of a path's folders and file, with local links resolved."""
     if system.type_name == "local":
         path = Path(path).resolve().as_posix()
     return [name for name in path.split("/") if name]
@@ -234,19 +234,19 @@ def _is_hidden(path: str) -> bool:
 
 
 def _has_form(path: str) -> bool:
-    """Whether the suffix of a name says a form. Compressed files count, so that ``file`` refuses them."""
+    """Whether the suffix of a name says a form; also of a compressed file, so that ``input_file`` refuses the file."""
     stem, suffix = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
 
 
 def _glob(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
-    """Yield what matches the parts of a glob below a folder."""
+    """Yield the files and folders that match the parts of a glob below a folder."""
     if parts[0] == "**":
-        for info in location.listed(folder, True):
+        for info in location.list_folder(folder, True):
             if _matches_glob(info.path[len(folder) :].strip("/").split("/"), parts):
                 yield info
         return
-    for info in location.listed(folder, False):
+    for info in location.list_folder(folder, False):
         if not _matches_glob([info.base_name], parts[:1]):
             continue
         if not parts[1:]:

@@ -287,7 +287,7 @@ class Encoder(EncoderBase):
     ) -> Iterator[np.ndarray]:
         """``encode_iter`` by worker processes; this process encodes the first texts: a short call may have no more."""
         numbered = enumerate(texts)
-        yield from self._encode_windows(islice(numbered, pool.least - 1), options)
+        yield from self._encode_windows(islice(numbered, pool.least_texts - 1), options)
         yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:

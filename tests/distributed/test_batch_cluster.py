@@ -73,7 +73,7 @@ def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, port
     def told(summary):
         stamps.update({name: stamp for name, stamp in nodes.parts(out).items() if name not in stamps})
         if summary.blocks == 3:
-            records = OutputFolder(str(out), "parquet").finished().values()
+            records = OutputFolder(str(out), "parquet").finished_records().values()
             os.kill(int(next(iter(records))["host"].rpartition(":")[2]), signal.SIGKILL)
         if summary.blocks == 8:
             cluster.remove_node(first, allow_graceful=False)  # its processes are killed at once, its actors' too
@@ -146,7 +146,7 @@ def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, t
     job = batch(size=4096)
     summary = job.run(ClusterOptions(address=three[0].address, actors=1))
     assert capsys.readouterr().out == ""
-    assert summary.failed == {1: driver.LOST}
+    assert summary.failed == {1: driver.LOST_REASON}
     assert summary.blocks == len(job.blocks) - 1 > 2
     aside = tmp_path / "out" / "_fastattn" / "set-aside" / "00000001.jsonl"
     texts = [json.loads(line)["text"] for line in aside.read_text(encoding="utf-8").splitlines()]

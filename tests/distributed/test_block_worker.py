@@ -149,10 +149,10 @@ def test_a_pass_asks_ray_for_the_actors_of_the_pool(alone, monkeypatch):
     data = Data()
     ray = SimpleNamespace(data=data, exceptions=SimpleNamespace(RayError=FastattnError))
     monkeypatch.setattr(driver, "import_ray", lambda: ray)
-    monkeypatch.setattr(driver, "_settings", lambda context: monkeypatch.context())
+    monkeypatch.setattr(driver, "_pass_settings", lambda context: monkeypatch.context())
     blocks = [CorpusBlock(number, "in/a.txt", "text", 0, 1, 1) for number in range(5)]
     pool = ActorPool(actors=3, cores=2, cards=1)
-    assert list(driver._one_pass(some_job(), blocks, "out", "source", pool, alone)) == [{"outcome": "finished"}]
+    assert list(driver._run_pass(some_job(), blocks, "out", "source", pool, alone)) == [{"outcome": "finished"}]
     asked, at_once = data.asked, 1 if alone else block_worker.BLOCKS_AT_ONCE
     assert [json.loads(item["block"]) for item in asked["items"]] == [vars(block) for block in blocks]
     assert (asked["blocks"], asked["batch_size"], asked["kind"]) == (5, 1, block_worker.BlockWorker)
@@ -167,7 +167,7 @@ def test_the_options_of_a_dataset_arrive(translator, encoder, monkeypatch):
     data = Data()
     theirs = SimpleNamespace(Dataset=Data, ActorPoolStrategy=data.ActorPoolStrategy)
     monkeypatch.setattr(datasets, "import_ray", lambda: SimpleNamespace(data=theirs))
-    monkeypatch.setattr(datasets, "hosts", lambda: [Host("a", 8)])
+    monkeypatch.setattr(datasets, "ray_hosts", lambda: [Host("a", 8)])
     for call, kind, model, options in (
         (datasets.translate_dataset, "translate", translator, SHORT),
         (datasets.encode_dataset, "encode", encoder, {"truncate_dim": 5}),
@@ -179,7 +179,7 @@ def test_the_options_of_a_dataset_arrive(translator, encoder, monkeypatch):
         assert (data.asked["batch_size"], data.asked["num_cpus"], data.asked["num_gpus"]) == (77, 2, None)
         assert data.asked["compute"] == {"min_size": 1, "max_size": 3, "initial_size": 3}
         call(data, str(model), "body", cores=4, reach="path")  # all cores: one actor less, for what reads
-        assert data.asked["compute"]["max_size"] == 1 and data.asked["batch_size"] == datasets.ROWS
+        assert data.asked["compute"]["max_size"] == 1 and data.asked["batch_size"] == datasets.DEFAULT_BATCH_ROWS
 
 
 def test_a_pool_has_as_many_actors_as_have_room_and_are_asked_for():

@@ -52,8 +52,8 @@ def test_many_differences_are_a_short_line():
 
 def test_files_that_were_touched_are_told_by_their_numbers():
     first = some_job(files=[FILES[0], FILES[1] | {"modified": 0}])  # 0: not known
-    assert some_job(files=[file | {"modified": 99} for file in FILES]).touched(first) == [0]
-    assert some_job().touched(some_job()) == []
+    assert some_job(files=[file | {"modified": 99} for file in FILES]).files_with_new_time(first) == [0]
+    assert some_job().files_with_new_time(some_job()) == []
 
 
 def test_what_an_actor_is_sent_has_no_files():

@@ -31,7 +31,7 @@ def shipped(monkeypatch, tmp_path):
     def source(path, absent=None, **changed):
         stored = mapped_files(path)
         given = {"name": path.name, "path": str(absent or path), "digest": digest_of(path), "reach": "store"}
-        return ModelSource(**given | {"is_folder": path.is_dir(), "stored": stored} | changed)
+        return ModelSource(**given | {"is_folder": path.is_dir(), "store_reference": stored} | changed)
 
     return source
 
@@ -74,7 +74,7 @@ def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
     (found / "config.json").write_text("[]")
     with refused(CheckpointError, str(found)):
         local_path(shipped(model))
-    by_path = shipped(model, reach="path", stored=None)
+    by_path = shipped(model, reach="path", store_reference=None)
     assert local_path(by_path) == model
     (model / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match="on host .* is another model"):
@@ -86,7 +86,7 @@ def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
 def test_nothing_is_written_outside_the_folder(model, shipped, tmp_path):
     stored = {"../../outside": np.zeros(1, np.uint8)}
     with refused(CheckpointError):
-        local_path(shipped(model, stored=stored))
+        local_path(shipped(model, store_reference=stored))
     assert not list((tmp_path / "cache").rglob("outside"))
 
 

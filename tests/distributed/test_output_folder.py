@@ -38,7 +38,7 @@ def test_the_next_run_finds_what_is_finished(out):
     first = OutputFolder(str(out), "parquet")
     with first.hold():
         assert first.begin(some_job()) == some_job()
-        assert first.finished() == {}
+        assert first.finished_records() == {}
         placed = first.write_block(12, b"rows", RECORD)
         first.write_block(3, b"", RECORD)
     digest = hashlib.sha256(b"rows").hexdigest()
@@ -48,7 +48,7 @@ def test_the_next_run_finds_what_is_finished(out):
         later = some_job(files=[file | {"modified": 99} for file in some_job().files])
         assert second.begin(later) == some_job()  # with the times of before
         empty = {"block": 3, "file": "part-00000003.parquet", "bytes": 0, "digest": hashlib.sha256().hexdigest()}
-        assert second.finished() == {3: placed | empty, 12: placed}
+        assert second.finished_records() == {3: placed | empty, 12: placed}
     assert visible(out) == ["_fastattn", "part-00000003.parquet", "part-00000012.parquet"]
     assert (out / "part-00000012.parquet").read_bytes() == b"rows"
     assert hidden(out) == []
@@ -58,7 +58,7 @@ def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
     OutputFolder(str(out), "parquet").write_block(0, pa.py_buffer(b"abc"), RECORD)
     OutputFolder(str(out), "parquet").write_block(1, np.arange(3, dtype=np.int32).data, RECORD)
     OutputFolder(f"file://{out}", "parquet").write_block(2, pa.py_buffer(b""), RECORD)
-    assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
+    assert [record["bytes"] for record in folder.finished_records().values()] == [3, 12, 0]
 
 
 def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
         folder.begin(some_job())
         monkeypatch.chdir("/")
         OutputFolder(folder.url, "parquet").write_block(0, b"rows", RECORD)
-        assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
+        assert (folder.name, folder.url, list(folder.finished_records())) == ("out", f"{tmp_path}/out", [0])
 
 
 def test_a_folder_with_other_files_stays_as_it_was(out):
@@ -167,12 +167,12 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
         with folder.hold():
             assert len(hidden(out)) == 1  # its writer lives
     assert visible(out) == ["_fastattn", "part-00000001.parquet", *left]
-    assert list(folder.finished()) == [1]
+    assert list(folder.finished_records()) == [1]
     assert len(hidden(out)) == 1
     with folder.hold():
         assert hidden(out) == []
         folder.write_block(7, b"rows", RECORD)
-    assert list(folder.finished()) == [1, 7]
+    assert list(folder.finished_records()) == [1, 7]
 
 
 @contextlib.contextmanager
@@ -190,16 +190,16 @@ def test_what_cannot_be_written_is_one_line_and_changes_nothing(folder, out):
     with file_size_limit(1 << 16), refused(StorageError):
         folder.write_block(1, b"x" * (1 << 17), RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000000.parquet"], [])
-    assert list(folder.finished()) == [0]
+    assert list(folder.finished_records()) == [0]
     folder.write_block(1, b"x" * (1 << 17), RECORD)
-    assert list(folder.finished()) == [0, 1]
+    assert list(folder.finished_records()) == [0, 1]
 
 
 def test_a_record_that_cannot_be_written_leaves_its_block_open(folder, out):
     with file_size_limit(100), refused(StorageError, "00000001.json"):
         folder.write_block(1, b"x", RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000001.parquet"], [])
-    assert folder.finished() == {}
+    assert folder.finished_records() == {}
 
 
 def test_a_host_that_does_not_see_the_folder_says_so(tmp_path):
@@ -214,9 +214,9 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
     path = out / "_fastattn" / "set-aside"
     assert json.loads((path / "00000004.json").read_bytes()) == aside
     assert (path / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
-    assert folder.finished() == {}
+    assert folder.finished_records() == {}
     folder.write_block(4, b"rows", RECORD)
-    assert (list(folder.finished()), os.listdir(path)) == ([4], [])
+    assert (list(folder.finished_records()), os.listdir(path)) == ([4], [])
 
 
 def test_a_damaged_job_is_refused_and_kept(folder, out, monkeypatch):
@@ -247,28 +247,28 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out):
     wrong = [placed | {name: value} for name, values in WRONG.items() for value in values]
     for written in wrong + lacking:
         path.write_text(json.dumps(written))
-        assert (folder.finished(), folder.finished_block(0)) == ({}, None), written
+        assert (folder.finished_records(), folder.finished_block(0)) == ({}, None), written
     for data in DAMAGED:
         path.write_bytes(data)
-        assert folder.finished() == {}, data[:20]
+        assert folder.finished_records() == {}, data[:20]
     path.write_text(json.dumps(placed))
-    assert folder.finished() == {0: placed}
+    assert folder.finished_records() == {0: placed}
 
 
 def test_names_that_are_no_records_are_passed_over(folder, out):
     placed = folder.write_block(0, b"rows", RECORD)
     for name in ("0.json", "000000000.json", "a.json", "00000000.json.bak", "٠٠٠٠٠٠٠٠.json"):
         (out / "_fastattn" / "finished" / name).write_text(json.dumps(placed))
-    assert folder.finished() == {0: placed}
+    assert folder.finished_records() == {0: placed}
 
 
 def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out):
     part = out / "part-00000000.parquet"
     for data in (None, b"row", b"rows, and more", b"rowt"):
         placed = folder.write_block(0, b"rows", RECORD)
-        assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+        assert (folder.finished_records(), folder.finished_block(0)) == ({0: placed}, placed)
         part.unlink() if data is None else part.write_bytes(data)
-        assert (folder.finished(), folder.finished_block(0)) == ({}, None)
+        assert (folder.finished_records(), folder.finished_block(0)) == ({}, None)
     assert folder.finished_block(1) is None
 
 
@@ -318,7 +318,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(out, name):
     with folder.hold():
         os.mkfifo(out / "_fastattn" / name)
     with refused(StorageError, name):
-        raise ended(lambda: (folder.begin(some_job()), folder.finished()), 100)
+        raise ended(lambda: (folder.begin(some_job()), folder.finished_records()), 100)
 
 
 VECTORS_NE = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)

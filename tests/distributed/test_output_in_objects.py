@@ -48,7 +48,7 @@ def test_the_next_run_finds_what_is_finished(url):
     first = OutputFolder(url, "parquet")
     with first.hold() as check:
         assert first.begin(some_job()) == some_job()
-        assert first.finished() == {}
+        assert first.finished_records() == {}
         first.set_aside(2, b"{}\n", ASIDE)
         placed = {number: first.write_block(number, b"x" * number, RECORD) for number in (0, 2)}
         check()
@@ -57,7 +57,7 @@ def test_the_next_run_finds_what_is_finished(url):
         assert second.begin(some_job()) == some_job()
         with refused(InputError, "/out"):
             second.begin(some_job(column="body"))
-        assert second.finished() == placed
+        assert second.finished_records() == placed
     records = [f"_fastattn/finished/0000000{number}.json" for number in (0, 2)]
     parts = [f"part-0000000{number}.parquet" for number in (0, 2)]
     assert objects(url) == [*records, "_fastattn/job.json", *parts]
@@ -69,7 +69,7 @@ def test_a_part_of_another_size_is_not_finished(url):
     folder.write_block(1, b"rows", RECORD)
     put(url, "part-00000000.parquet", b"row")
     put(url, "_fastattn/finished/00000002.json", b"{")
-    assert list(folder.finished()) == [1]
+    assert list(folder.finished_records()) == [1]
     assert [folder.finished_block(number) is None for number in range(4)] == [True, False, True, True]
 
 
@@ -118,11 +118,11 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
     assert objects(url) == []
     folder = OutputFolder(url, "parquet")
     folder.write_block(7, b"x" * 20_000_000, RECORD)
-    assert list(folder.finished()) == [7]
+    assert list(folder.finished_records()) == [7]
 
 
 def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch):
-    monkeypatch.setattr(output_stores, "_WAITS", (0.0,))
+    monkeypatch.setattr(output_stores, "_RETRY_SECONDS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
         OutputFolder(url, "parquet").write_block(0, b"rows", RECORD)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from fastattn.distributed.formats import cut, read_block
 from fastattn.distributed.formats.blocks import CorpusBlock
-from fastattn.distributed.storage import InputFile, filesystem, find_files, input_that_finds, open_input
+from fastattn.distributed.storage import InputFile, filesystem, find_files, input_covering, open_input
 from fastattn.errors import FastattnError, InputError
 from tests.messages import refused
 
@@ -211,4 +211,4 @@ def test_an_output_within_an_input_is_told(options):
         ("bucket/in/*", "bucket/in/out", False),
     ):
         given, other = f"s3://{given}{options}", f"s3://{out}{options}"
-        assert input_that_finds(other, "part-0.parquet", ["/in", given]) == (given if found else None)
+        assert input_covering(other, "part-0.parquet", ["/in", given]) == (given if found else None)

@@ -1,4 +1,4 @@
-"""Blocks of files and their rows: the texts to compute, and all columns, which the output keeps; lines of files."""
+"""Blocks of files; their rows, with the texts to compute and all columns, which the output keeps; lines of files."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.storage import open_input, public
+from fastattn.distributed.storage import open_input, public_url
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted, first_of, json_line
 from fastattn.system import files
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusBlock:
-    """A part of a file.
+    """A part of an input file.
 
-    number       from 0, over all files
-    start, stop  rows of Parquet; else bytes: the block has the rows that begin between them
+    number       from 0, through all files
+    start, stop  in Parquet, numbers of rows; else bytes of the file: the block has the rows that begin in [start, stop)
     size         bytes of text, estimated
     """
 
@@ -35,17 +35,17 @@ class CorpusBlock:
 
     @property
     def location(self) -> dict[str, Any]:
-        """Where its rows are, as fields of a record."""
-        return {"url": public(self.url), "start": self.start, "stop": self.stop}
+        """Where the block's rows are, as fields of a record."""
+        return {"url": public_url(self.url), "start": self.start, "stop": self.stop}
 
 
 @dataclass
 class BlockRows(ABC):
     """The rows of a block, in order.
 
-    texts   of the column, None where it is null or the row is faulty
+    texts   of the column, None where the text is null or the row is faulty
     faults  row in the block -> what is wrong with the row, and where in the file
-    starts  the byte of the file at which each row begins; for Parquet the number of the row
+    starts  the byte of the file at which each row begins; in Parquet, the number of each row
     digest  SHA-256 of the bytes or table that was read, hexadecimal
     """
 
@@ -60,11 +60,11 @@ class BlockRows(ABC):
 
     @abstractmethod
     def table(self) -> "pyarrow.Table":
-        """All input columns in order, with their types; values of a faulty row that cannot be read are null."""
+        """All input columns in order, with their types; values that cannot be read, in a faulty row, are null."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries of JSON's types."""
+        """The rows as dictionaries of values of JSON's types."""
 
     def objects(self) -> list[str]:
         return list(map(json_line, self.records()))
@@ -84,8 +84,8 @@ class StringRows(BlockRows):
         return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
-def checked_text(text: str, location: str) -> str:
-    """The text of a field; InputError where it is longer than a line may be, or has a NUL byte."""
+def check_text(text: str, location: str) -> str:
+    """The text of a field; InputError if the text is longer than a line may be, or has a NUL byte."""
     if len(text) > files.LONGEST_LINE:
         raise InputError(f"{location}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
     if "\0" in text:
@@ -93,35 +93,35 @@ def checked_text(text: str, location: str) -> str:
     return text
 
 
-def no_column(url: str, column: str, names: list[str]) -> InputError:
-    return InputError(f"{public(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
+def missing_column(url: str, column: str, names: list[str]) -> InputError:
+    return InputError(f"{public_url(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 
-_MOST_COUNTED = 1 << 30  # bytes, which take a second to read from a disk
-_BUFFER = 1 << 18  # bytes read at once: an object store answers each request in some 20 ms
+_MOST_COUNTED = 1 << 30  # bytes of a file in which lines are counted, which takes a second
+_BUFFER = 1 << 18  # read at once: an object store answers a request after some 20 ms
 
 
 class ByteLines:
     """Iterates over the lines, with their ends, that begin in [start, stop); a longer line is cut at LONGEST_LINE.
 
-    position  the byte where the last line begins
-    next      the byte where the line after it begins, except after a line that was cut
+    position       the byte at which the last line begins
+    next_position  the byte at which the next line begins, except after a line that was cut
     """
 
     def __init__(self, file: Any, url: str, start: int, stop: int, digest: Any = None):
         """``file`` is a NativeFile, which the caller closes; ``start`` may lie inside a line.
 
-        digest  of hashlib; each line updates it
+        digest  an object of hashlib, which each line updates
         """
         self._digest = digest
-        self._file, self._name, self._stop = io.BufferedReader(_UnclosedFile(file), _BUFFER), public(url), stop
-        self._cut = False
+        self._file, self._name, self._stop = io.BufferedReader(_UnclosedFile(file), _BUFFER), public_url(url), stop
+        self._is_cut = False
         size = file.size()
         if size < stop:
-            was = f"had at least {stop:,} when it was cut into blocks"
-            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {was}")
-        self.position = self.next = max(start - 1, 0)
-        self._file.seek(self.next)
+            earlier = f"had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {earlier}")
+        self.position = self.next_position = max(start - 1, 0)
+        self._file.seek(self.next_position)
         if start > 0:
             self._skip_line()
 
@@ -129,15 +129,15 @@ class ByteLines:
         return self
 
     def __next__(self) -> bytes:
-        if self._cut:
+        if self._is_cut:
             self._skip_line()
-        if self.next >= self._stop:
+        if self.next_position >= self._stop:
             raise StopIteration
         line = self._file.readline(files.LONGEST_LINE + 1)
         if not line:
             raise StopIteration
-        self.position, self.next = self.next, self.next + len(line)
-        self._cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
+        self.position, self.next_position = self.next_position, self.next_position + len(line)
+        self._is_cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
         if self._digest is not None:
             self._digest.update(line)
         return line
@@ -147,16 +147,16 @@ class ByteLines:
         return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
 
     def location(self, position: int | None = None) -> str:
-        """The location of a line, by default of the last line, for messages."""
+        """Where the line at a byte is, by default the last line, for messages."""
         return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
-        while self.next < self._stop:
-            part = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
-            self.next += len(part)
+        while self.next_position < self._stop:
+            part = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next_position))
+            self.next_position += len(part)
             if not part or part.endswith(b"\n"):
                 break
-        self._cut = False
+        self._is_cut = False
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def lines_of(block: CorpusBlock, digest: Any) -> Iterator[ByteLines]:
 
 
 def line_number(url: str, position: int) -> int | None:
-    """The number, from 1, of the line that begins at a byte; None where counting would take long."""
+    """The number, from 1, of the line that begins at a byte; None if counting would take long."""
     if position > _MOST_COUNTED:
         return None
     count = 1
@@ -179,7 +179,7 @@ def line_number(url: str, position: int) -> int | None:
 
 
 class _UnclosedFile(io.RawIOBase):
-    """A NativeFile that a buffered reader reads and does not close."""
+    """A NativeFile for a buffered reader, which then cannot close it."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -198,7 +198,7 @@ class _UnclosedFile(io.RawIOBase):
 
 
 def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """A file's bytes in equal parts, as few as possible, of at most ``block_bytes`` each."""
+    """The fewest equal parts of a file with at most ``block_bytes`` each, as (start, stop, size)."""
     count = -(-size // block_bytes)
     for number in range(count):
         start, stop = number * size // count, (number + 1) * size // count

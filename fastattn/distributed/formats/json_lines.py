@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, which the output keeps as it is."""
+"""JSON lines: one object a line, whose text the output keeps unchanged."""
 
 import base64
 import datetime
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked_text, even_parts, lines_of
-from fastattn.distributed.storage import InputFile, open_input, public
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, check_text, even_parts, lines_of
+from fastattn.distributed.storage import InputFile, open_input, public_url
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped
 from fastattn.system.files import text_of
@@ -23,15 +23,15 @@ from fastattn.system.files import text_of
 if TYPE_CHECKING:
     import pyarrow
 
-WHOLE = "json"  # the column of the objects in a table
+OBJECT_COLUMN = "json"  # the column of whole objects in a table
 _SAMPLE = 100  # lines that are searched for the column
 _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size. Only the first lines of a file are read, at least one of which must have the column.
+    """Parts of equal size. Of a file only the first lines are read, one of which at least must have the column.
 
-    If none has it, the InputError names the fields that they have.
+    If none has the column, an InputError names the fields of the lines.
     """
     fields: dict[str, None] = {}
     first_fault = ""
@@ -43,12 +43,12 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
                 continue
             rows += 1
             try:
-                fields |= dict.fromkeys(_object(_line(line, lines), lines))
+                fields |= dict.fromkeys(_object(_line_text(line, lines), lines))
             except InputError as error:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
         names = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_SAMPLE} lines; found: {names}")
+        raise InputError(f"{public_url(file.url)}: no field {column!r} in the first {_SAMPLE} lines; found: {names}")
     return even_parts(file.size, block_bytes)
 
 
@@ -67,9 +67,9 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
             record: dict[str, Any] = {}
             object_source = text = None
             try:
-                source = _line(line, lines)
+                source = _line_text(line, lines)
                 record, object_source = _object(source, lines), source
-                text = _text(record.get(column), column, lines)
+                text = _column_text(record.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
             records.append(record)
@@ -79,18 +79,18 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
     return JsonRows(texts, faults, starts, digest.hexdigest(), records, sources, column)
 
 
-def _line(line: bytes, lines: ByteLines) -> str:
-    """The last line as text, without its end; InputError where it is not text."""
+def _line_text(line: bytes, lines: ByteLines) -> str:
+    """The last line as text, without its end; InputError if it is not text."""
     return text_of(line, lines.location(), first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
-    """The object of the last line; InputError where the line is no JSON object."""
+    """The object of the last line; InputError if the line is no JSON object."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{lines.location()}: not JSON ({error.msg} at column {error.colno})") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or thousands of brackets
         reason = "brackets too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise InputError(f"{lines.location()}: JSON with {reason}") from None
     if not isinstance(value, dict):
@@ -98,25 +98,25 @@ def _object(text: str, lines: ByteLines) -> dict[str, Any]:
     return value
 
 
-def _text(value: Any, column: str, lines: ByteLines) -> str | None:
-    """The column's value; InputError where it is neither text nor null."""
+def _column_text(value: Any, column: str, lines: ByteLines) -> str | None:
+    """The column's value; InputError if the value is neither text nor null."""
     if value is None:
         return None
     if not isinstance(value, str):
         raise InputError(f"{lines.location()}: the field {column!r} should be a string, and is {described(value)}")
     if not _is_unicode(value):
         raise InputError(f"{lines.location()}: half of a surrogate pair, so this is not text")
-    return checked_text(value, lines.location())
+    return check_text(value, lines.location())
 
 
 def _is_unicode(text: str) -> bool:
-    r"""Whether a text has no half of a surrogate pair, which JSON can write, as ``\ud83d``."""
+    r"""Whether a text has no half of a surrogate pair, which JSON can contain as an escape, ``\ud83d``."""
     return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
 @dataclass
 class JsonRows(BlockRows):
-    """JSON objects, and an empty one for each line that is no object.
+    """The JSON objects of lines; for a line that is no object, an empty one.
 
     sources  the line of each object, without its end; None for a line that is no object
     """
@@ -126,24 +126,24 @@ class JsonRows(BlockRows):
     column: str
 
     def table(self) -> "pyarrow.Table":
-        """The column as strings, null for other values, and the column "json" of the objects' lines.
+        """The column as strings, null for other values, and a column "json" of the objects' lines.
 
-        Other fields have no columns: their types may differ from block to block. Raises InputError where the column is
-        itself named "json".
+        Other fields have no columns, since their types may differ from block to block. Raises InputError if the column
+        is itself named "json".
         """
-        if self.column == WHOLE:
-            raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
+        if self.column == OBJECT_COLUMN:
+            raise InputError(f"the column {OBJECT_COLUMN!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
         values = [record.get(self.column) for record in self.dictionaries]
         texts = [value if isinstance(value, str) and _is_unicode(value) else None for value in values]
-        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.sources, pa.string())})
+        return pa.table({self.column: pa.array(texts, pa.string()), OBJECT_COLUMN: pa.array(self.sources, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
-        """The objects, and an empty one for each line that is no object."""
+        """The objects; for a line that is no object, an empty one."""
         return self.dictionaries
 
     def objects(self) -> list[str]:
-        """The unchanged lines: numbers of any size, repeated names, halves of surrogate pairs as escapes."""
+        """The lines unchanged, with numbers of any size, repeated names, and escapes of halves of surrogate pairs."""
         objects = []
         for source in self.sources:
             if source is not None and ("NaN" in source or "Infinity" in source):  # JSON has neither
@@ -155,32 +155,32 @@ class JsonRows(BlockRows):
 def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any]:
     """The values of a column: dates and times as ISO 8601, decimal numbers as strings, bytes as base64.
 
-    Infinity and NaN are null. Raises InputError where a type has no form in JSON.
+    Infinity and NaN are null. Raises InputError if a type has no form in JSON.
     """
     pa = import_pyarrow()
-    kind, types = column.type, pa.types
+    data_type, types = column.type, pa.types
     try:
-        if is_text(kind):
-            return strings(column)
-        if types.is_timestamp(kind) or types.is_time(kind):  # Python's own types have no nanoseconds
+        if is_text(data_type):
+            return text_values(column)
+        if types.is_timestamp(data_type) or types.is_time(data_type):  # Python's own types have no nanoseconds
             return [value and value.replace(" ", "T") for value in column.cast(pa.string()).to_pylist()]
         return [_json_value(value) for value in column.to_pylist()]
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{url}: the column {name!r} of type {kind} has no form in JSON ({reason}); use --format parquet"
+            f"{url}: the column {name!r} of type {data_type} has no form in JSON ({reason}); use --format parquet"
         ) from None
 
 
-def is_text(kind: "pyarrow.DataType") -> bool:
-    """Whether a type is strings, a dictionary of strings, or nulls alone."""
+def is_text(data_type: "pyarrow.DataType") -> bool:
+    """Whether a column's type is strings, a dictionary of strings, or nulls only."""
     types = import_pyarrow().types
-    value = kind.value_type if types.is_dictionary(kind) else kind
-    kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    return any(is_kind(value) for is_kind in kinds)
+    value_type = data_type.value_type if types.is_dictionary(data_type) else data_type
+    checks = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    return any(check(value_type) for check in checks)
 
 
-def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
+def text_values(column: "pyarrow.ChunkedArray") -> list[str | None]:
     """The values of a column of text, None for null and for bytes that are not UTF-8."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]

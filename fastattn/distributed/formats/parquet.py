@@ -1,4 +1,4 @@
-"""Parquet: blocks of rows, cut by the footer and a few texts; row groups may have any size."""
+"""Parquet: blocks are rows, which are cut by the footer and a few texts; row groups may have any size."""
 
 import bisect
 import hashlib
@@ -9,123 +9,123 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked_text, no_column
-from fastattn.distributed.formats.json_lines import is_text, json_values, strings
-from fastattn.distributed.storage import InputFile, naming_file, open_input, public
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, check_text, missing_column
+from fastattn.distributed.formats.json_lines import is_text, json_values, text_values
+from fastattn.distributed.storage import InputFile, file_errors, open_input, public_url
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
     import pyarrow
 
-_BATCH = 1024  # rows decoded at once, fewer where they are wide
+_BATCH = 1024  # rows decoded at once; fewer if rows are wide
 _BATCH_BYTES = 16 << 20
-_BUFFER = 1 << 20  # bytes of each column read at once; by default pyarrow reads the whole column of a row group
-_SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
-_LEAST_TEXT = 32  # the fewest bytes that a text counts as
+_BUFFER_BYTES = 1 << 20  # of each column, read at once; by default pyarrow reads a row group's whole column
+_SAMPLED_ROWS = 64  # of each row group: a dictionary stores equal texts once, so the footer may say too few bytes
+_LEAST_TEXT = 32  # bytes; a shorter text counts as so many
 _WIDEST = 32 << 20  # bytes of all columns of a block, by the footer
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
-# A column of nulls has ten thousand rows in a byte, and zstd expands a byte to as many.
+# Rows or bytes for each byte of a file: a byte of a column of nulls has ten thousand rows, and zstd expands as much.
 _MOST_EACH_BYTE = 1 << 16
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of rows whose texts have about ``block_bytes``; a part may span several row groups, or lie in one.
+    """Parts of rows whose texts have about ``block_bytes``; a part may lie in one row group or span several.
 
-    The cost of a row is its share of a block: by its text or, where other columns are wide, by all columns.
+    The cost of a row is its share of a block: by its text or, if other columns are wide, by all columns.
     """
     start = stop = 0
     size = cost = 0.0
-    for rows, text_bytes, all_bytes in _groups(file, column):
-        text = max(text_bytes / rows, _LEAST_TEXT)
-        share = max(text / block_bytes, all_bytes / rows / _WIDEST)
+    for rows, text_bytes, all_bytes in _row_groups(file, column):
+        row_bytes = max(text_bytes / rows, _LEAST_TEXT)
+        share = max(row_bytes / block_bytes, all_bytes / rows / _WIDEST)
         group_stop = stop + rows
         while stop < group_stop:
-            fitting = int((1 - cost) / share)
-            if fitting < 1 and stop > start:
+            fitting_rows = int((1 - cost) / share)
+            if fitting_rows < 1 and stop > start:
                 yield start, stop, int(size)
                 start, size, cost = stop, 0.0, 0.0
                 continue
-            count = min(max(fitting, 1), group_stop - stop)
-            stop, size, cost = stop + count, size + count * text, cost + count * share
+            count = min(max(fitting_rows, 1), group_stop - stop)
+            stop, size, cost = stop + count, size + count * row_bytes, cost + count * share
     if stop > start:
         yield start, stop, int(size)
 
 
-def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
+def _row_groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
     """Yield (rows, bytes of the column, bytes of all columns) of each row group with rows, before compression.
 
-    The first texts are read before the footer's metadata of the column: where a file is damaged, reading raises an
-    error, but pyarrow's ``column`` would end the process.
+    The first texts are read before the footer's metadata of the column: for a damaged file, reading raises an error,
+    but pyarrow's ``column`` would end the process.
     """
     with open_input(file.url) as stream:
         parquet = _parquet_file(stream, file.url)
         _check_column(parquet.schema_arrow, file.url, column)
         metadata, position = parquet.metadata, parquet.schema_arrow.get_field_index(column)
-        # By position: a field in a nested column before it may have the same path.
-        index = sum(_leaves(parquet.schema_arrow.field(before).type) for before in range(position))
+        # By position, since a field of an earlier nested column may have the same path.
+        index = sum(_leaf_columns(parquet.schema_arrow.field(before).type) for before in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
                 continue
-            batches = parquet.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
+            batches = parquet.iter_batches(_SAMPLED_ROWS, row_groups=[number], columns=[column], use_threads=False)
             sample = next(batches, None)
             if sample is None:
-                raise InputError(f"{public(file.url)}: damaged, row group {number} has no rows")
-            text_bytes = _bytes_of(sample.column(column)) * group.num_rows
+                raise InputError(f"{public_url(file.url)}: damaged, row group {number} has no rows")
+            text_bytes = _average_bytes(sample.column(column)) * group.num_rows
             text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
                 sizes_text = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
-                raise InputError(f"{public(file.url)}: its footer says {sizes_text}: damaged")
+                raise InputError(f"{public_url(file.url)}: its footer says {sizes_text}: damaged")
             yield sizes
 
 
-def _leaves(kind: "pyarrow.DataType") -> int:
-    """How many columns of Parquet store a column of a table."""
-    kind = getattr(kind, "storage_type", kind)
-    return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
+def _leaf_columns(data_type: "pyarrow.DataType") -> int:
+    """How many columns of Parquet store a table's column of this type."""
+    data_type = getattr(data_type, "storage_type", data_type)
+    return sum(_leaf_columns(data_type.field(number).type) for number in range(data_type.num_fields)) or 1
 
 
-def _bytes_of(values: "pyarrow.Array") -> int:
-    """The average bytes of a text."""
+def _average_bytes(values: "pyarrow.Array") -> int:
+    """The average number of bytes of a text."""
     pa = import_pyarrow()
     lengths = pa.compute.binary_length(values.cast(pa.large_string()).cast(pa.large_binary()))
     return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
 def _parquet_file(stream: Any, url: str) -> Any:
-    """A ParquetFile with its footer; InputError where the footer cannot be read."""
-    with naming_file(url, InputError):
+    """A ParquetFile with its footer read; InputError if that fails."""
+    with file_errors(url, InputError):
         parquet = import_pyarrow().parquet
-        return parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+        return parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
-    """Raise InputError unless the column exists and is text, and no two columns have the same name."""
+    """Raise InputError unless the column exists and is text and all columns have different names."""
     duplicate = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if duplicate is not None:
-        raise InputError(f"{public(url)}: two columns have the name {duplicate!r}")
+        raise InputError(f"{public_url(url)}: two columns have the name {duplicate!r}")
     if column not in schema.names:
-        raise no_column(url, column, schema.names)
+        raise missing_column(url, column, schema.names)
     kind = schema.field(column).type
     if not is_text(kind):
-        raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
+        raise InputError(f"{public_url(url)}: the column {column!r} should hold strings, and is {kind}")
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
-    """The block's rows with all columns. Rows before it in its first row group are decoded too."""
+    """The block's rows with all columns. Earlier rows of the block's first row group are decoded too."""
     with open_input(block.url) as stream:
         parquet = _parquet_file(stream, block.url)
         _check_column(parquet.schema_arrow, block.url, column)
         table = import_pyarrow().Table.from_batches(_batches(parquet, block), parquet.schema_arrow).combine_chunks()
-    texts, faults, name = strings(table.column(column)), {}, public(block.url)
+    texts, faults, name = text_values(table.column(column)), {}, public_url(block.url)
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
         location = f"{name}, row {block.start + row}"
         try:
             if text is not None:
-                checked_text(text, location)
+                check_text(text, location)
             elif not is_null[row]:
                 raise InputError(f"{location}: not UTF-8")
         except InputError as error:
@@ -143,21 +143,21 @@ def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
         rows = counted(parquet.metadata.num_rows, "row")
-        raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
+        raise FastattnError(f"{public_url(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # the first row of the next batch
-    held_bytes = 0
-    widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
-    size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
+    total_bytes = 0
+    row_bytes = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
+    size = max(min(_BATCH, _BATCH_BYTES // max(row_bytes, 1)), 1)
     for batch in parquet.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
-        part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
+        block_part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
-            held_bytes += part.nbytes
-            if held_bytes > _MOST_HELD:
-                rows = f"rows {block.start} to {block.stop}"
-                raise InputError(f"{public(block.url)}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
-            yield part
+            total_bytes += block_part.nbytes
+            if total_bytes > _MOST_HELD:
+                rows = f"{public_url(block.url)}: rows {block.start} to {block.stop}"
+                raise InputError(f"{rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
+            yield block_part
         if position >= block.stop:
             return
 
@@ -171,7 +171,7 @@ def _digest(table: "pyarrow.Table") -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that only hashes what is written."""
+    """A file that only hashes what is written to it."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -187,13 +187,13 @@ class _HashingFile(io.RawIOBase):
 @dataclass
 class ParquetRows(BlockRows):
     name: str
-    read: "pyarrow.Table"
+    input_table: "pyarrow.Table"
 
     def table(self) -> "pyarrow.Table":
-        return self.read
+        return self.input_table
 
     def records(self) -> list[dict[str, Any]]:
-        """As the base class says; InputError where a column's type has no form in JSON."""
-        names = self.read.schema.names
-        columns = [json_values(self.read.column(name), name, self.name) for name in names]
+        """As in BlockRows; InputError if a column's type has no form in JSON."""
+        names = self.input_table.schema.names
+        columns = [json_values(self.input_table.column(name), name, self.name) for name in names]
         return [dict(zip(names, values)) for values in zip(*columns)]

@@ -1,10 +1,10 @@
-"""Plain text, whose rows are the lines that ``fastattn translate`` reads of the same file."""
+"""Plain text, whose rows are the lines that ``fastattn translate`` reads from the same file."""
 
 import hashlib
 from collections.abc import Iterator
 
 from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, StringRows, even_parts, lines_of
-from fastattn.distributed.storage import InputFile, public
+from fastattn.distributed.storage import InputFile, public_url
 from fastattn.errors import InputError
 from fastattn.system.files import text_of
 
@@ -13,7 +13,7 @@ COLUMN = "text"
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
     if column != COLUMN:
-        raise InputError(f"{public(file.url)} is plain text, which has the one column {COLUMN!r}, not {column!r}")
+        raise InputError(f"{public_url(file.url)} is plain text, which has the one column {COLUMN!r}, not {column!r}")
     return even_parts(file.size, block_bytes)
 
 

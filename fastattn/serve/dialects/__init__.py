@@ -1,12 +1,12 @@
-"""The routes of each dialect, a file each; docs/serving.md says which comes from whom."""
+"""The routes of each dialect, a file each; docs/serving.md names the server that each is from."""
 
 from typing import Any
 
 from fastattn.serve.dialects import deepl, embeddings_inference, libretranslate, openai, page
 
-# DeepLX has any first part of a path, so it comes last.
+# DeepLX's /TOKEN/translate matches paths of others too, so its router comes last.
 ROUTERS = (deepl.router, openai.router, embeddings_inference.router, page.router, libretranslate.router)
-# The beginnings of a dialect's paths, and what its errors look like; LibreTranslate's for the rest.
+# The beginning of a dialect's paths -> the body of its errors; all other paths have LibreTranslate's.
 _ERRORS = {
     "/v1/": openai.error_body,
     "/v2/": deepl.error_body,
@@ -15,7 +15,7 @@ _ERRORS = {
 
 
 def error_body(path: str, status: int, message: str) -> dict[str, Any]:
-    """What an answer says that is an error, in the dialect of its path."""
+    """The body of an answer that is an error, in the dialect of the request's path."""
     for beginning, body in _ERRORS.items():
         if path.startswith(beginning):
             return body(status, message)

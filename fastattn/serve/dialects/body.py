@@ -1,4 +1,4 @@
-"""The common parts of dialects' request bodies."""
+"""What the routes of all dialects share: a request's body and the Service."""
 
 from typing import Annotated, Any
 
@@ -9,18 +9,18 @@ from fastattn.serve.service import Service
 
 
 class Body(BaseModel):
-    """A request's body: a field that is not known is refused, since nothing would follow it."""
+    """A request's body. An unknown field is refused, since a client that sends it expects some effect."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-async def _of_request(request: Request) -> Service:  # a plain function would get a thread for each request
+async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
     service: Service = request.app.state.service
     return service
 
 
-Serving = Annotated[Service, Depends(_of_request)]
+Serving = Annotated[Service, Depends(_service)]
 
 
-def several(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

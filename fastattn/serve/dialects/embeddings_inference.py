@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
-from fastattn.serve.dialects.body import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, as_list
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize")
@@ -30,7 +30,7 @@ class RerankBody(Body):
 
 
 class PredictBody(Body):
-    """A text, or two that are read together; or a list of lists of one text or two."""
+    """A text; or a list of one text or of two that the model reads together; or a list of such lists."""
 
     inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
     truncate: StrictBool = False
@@ -47,7 +47,7 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
     options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
     if body.prompt_name is not None:
         options["prompt_name"] = body.prompt_name
-    vectors_BD, _, _ = await service.embed(several(body.inputs), None, truncate=body.truncate, **options)
+    vectors_BD, _, _ = await service.embed(as_list(body.inputs), None, truncate=body.truncate, **options)
     vectors: list[list[float]] = vectors_BD.tolist()
     return vectors
 
@@ -66,16 +66,16 @@ async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
 async def predict(body: PredictBody, service: Serving) -> list[Any]:
     if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
         return await service.classify([tuple(pair) for pair in body.inputs], body.truncate)
-    (labels,) = await service.classify([tuple(several(body.inputs))], body.truncate)
+    (labels,) = await service.classify([tuple(as_list(body.inputs))], body.truncate)
     return labels
 
 
 @router.post("/tokenize")
 async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
-    read = await service.tokenize(several(body.inputs), body.add_special_tokens)
+    token_lists = await service.tokenize(as_list(body.inputs), body.add_special_tokens)
     return [
         [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
-        for tokens in read
+        for tokens in token_lists
     ]
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's routes: vectors, conversations, and which models there are."""
+"""OpenAI's routes: vectors, conversations and the list of models."""
 
 import base64
 import json
@@ -19,11 +19,11 @@ from fastattn.serve.dialects.body import Body, Serving
 
 router = APIRouter(prefix="/v1")
 MOST_STOPS, MOST_ANSWERS = 4, 16
-Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
-    input: Annotated[str | Ids | list[str] | list[Ids], Field(union_mode="left_to_right")]
+    input: Annotated[str | TokenIds | list[str] | list[TokenIds], Field(union_mode="left_to_right")]
     model: str
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
@@ -93,14 +93,14 @@ async def models(service: Serving) -> dict[str, Any]:
 @router.post("/chat/completions", response_model=None)
 async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
     messages = [{"role": message.role, "content": message.content} for message in body.messages]
-    head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": body.model}
+    common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": body.model}
     if body.stream:
         pieces = service.stream(body.model, messages, **body.options())
-        first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
+        first = await anext(pieces)  # awaited before the answer begins, so that a faulty request gets its status
         with_usage = body.stream_options is not None and body.stream_options.include_usage
-        events = _events(head | {"object": "chat.completion.chunk"}, first, pieces, with_usage)
+        events = _events(common | {"object": "chat.completion.chunk"}, first, pieces, with_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-    answers, head["model"] = await service.answer(body.model, messages, **body.options())
+    answers, common["model"] = await service.answer(body.model, messages, **body.options())
     choices = [
         {
             "index": number,
@@ -110,23 +110,23 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
         }
         for number, answer in enumerate(answers)
     ]
-    return {**head, "object": "chat.completion", "choices": choices, "usage": _usage(*answers)}
+    return {**common, "object": "chat.completion", "choices": choices, "usage": _usage(*answers)}
 
 
-async def _events(head: dict[str, Any], first: Any, pieces: AsyncIterator[Any], with_usage: bool) -> AsyncIterator[str]:
-    """Server-sent events: the pieces of an answer, its end, perhaps its tokens."""
+async def _events(common: dict[str, Any], first: Any, pieces: AsyncIterator[Any], usage: bool) -> AsyncIterator[str]:
+    """Server-sent events: the pieces of an answer, its end and, on request, its counts of tokens."""
     delta, piece = {"role": "assistant", "content": ""}, first
-    yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield _event({**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     while not isinstance(piece, Generation):
-        yield _event({**head, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+        yield _event({**common, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
         try:
             piece = await anext(pieces)
         except FastattnError as error:
             yield _event(error_body(500, str(error)))
             return
-    yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": piece.finish_reason}]})
-    if with_usage:
-        yield _event({**head, "choices": [], "usage": _usage(piece)})
+    yield _event({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": piece.finish_reason}]})
+    if usage:
+        yield _event({**common, "choices": [], "usage": _usage(piece)})
     yield "data: [DONE]\n\n"
 
 
@@ -135,10 +135,10 @@ def _event(content: dict[str, Any]) -> str:
 
 
 def _usage(*answers: Generation) -> dict[str, int]:
-    read, written = answers[0].prompt_length, sum(len(answer.tokens) for answer in answers)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    prompt, completion = answers[0].prompt_length, sum(len(answer.tokens) for answer in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    error_type = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+    return {"error": {"message": message, "type": error_type, "param": None, "code": None}}
