@@ -21,6 +21,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.responses import JSONResponse
 
 from fastattn.printable import printable
+from fastattn.serve.dialects.body import STRICT
 from fastattn.serve.service import CALLER, CHARACTERS
 from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
 
@@ -28,8 +29,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Paths that need no key: the page for people, and paths for supervisors.
-OPEN = ("/", "/health", "/frontend/settings")
-ALWAYS = ("/health", "/metrics")  # paths that are answered under any load
+OPEN = ("/", "/health", "/ping", "/frontend/settings")
+ALWAYS = ("/health", "/ping", "/metrics")  # paths that are answered under any load
 SHARE_OF_STRANGERS = 4  # one part in so many of the places is for requests whose key is not read yet
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"
@@ -132,6 +133,7 @@ class Gate:
             caller, quota = self._check_key(scope, body)
             CALLER.set(caller)
             CHARACTERS.set(quota)
+            STRICT.set(self._settings.strict)
             await self._compute(scope, body, receive, answer, ends)
 
     @contextmanager

@@ -11,17 +11,21 @@ import numpy as np
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import InputError
-from fastattn.generation.calls import Generation
+from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
+from fastattn.serve.conversation import Conversation
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
+from fastattn.text.tool_calls import Answer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
+from fastattn.vectors.sparse import SparseVectors
 
 # The request's caller, a key or an address, among whom work is shared. The gate sets it for each request.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
@@ -50,6 +54,23 @@ class Translated:
     alternatives: tuple[str, ...] = ()
     detected: Detected | None = None
     links: tuple[WordLink, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers of the model with a name, best first or as drawn.
+
+    parts   of each answer to a conversation
+    decode  token ids to text
+    prompts, scores  of continuations: the prompts' texts, and TextScores where the request wants them
+    """
+
+    model: str
+    generations: list[Generation]
+    parts: list[Answer]
+    decode: Callable[[Sequence[int]], str]
+    prompts: Sequence[str] = ()
+    scores: Sequence[TextScore] = ()
 
 
 class Service:
@@ -143,18 +164,31 @@ class Service:
             tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
         return vectors_BD, tokens, name
 
-    async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
-        """The texts' rows and scores for the query, best first."""
-        charge = self.check_size([query, *texts])
-        async with self.models.use(self.models.find(None, CrossEncoder)) as model:
-            await asyncio.to_thread(_check_lengths, model, [(query, text) for text in texts], truncate)
+    async def rank(
+        self, query: str, texts: Sequence[str], *, raw: bool, truncate: bool, model: str | None = None
+    ) -> tuple[list[tuple[int, float]], str]:
+        """((number, score) of each text, the best for the query first; the model's name)."""
+        scores, name = await self.score_pairs(
+            [(query, text) for text in texts], raw=raw, truncate=truncate, model=model
+        )
+        order = sorted(range(len(scores)), key=lambda number: (math.isnan(scores[number]), -scores[number]))
+        return [(number, scores[number]) for number in order], name
+
+    async def score_pairs(
+        self, pairs: Sequence[tuple[str, str]], *, raw: bool = False, truncate: bool = True, model: str | None = None
+    ) -> tuple[list[float], str]:
+        """(the score of each pair, the model's name); ``raw``: the model's own numbers."""
+        distinct = list(dict.fromkeys(first for first, _ in pairs))
+        charge = self.check_size([*distinct, *(second for _, second in pairs)])
+        name = self.models.find(model, CrossEncoder)
+        async with self.models.use(name) as scorer:
+            await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
             charge()
-            score = partial(model.rank, query, **{"activation_fn": "none"} if raw else {})
-            ranked = []
-            for at in range(0, len(texts), TOGETHER):
-                part = await asyncio.to_thread(score, texts[at : at + TOGETHER])
-                ranked += [entry | {"corpus_id": entry["corpus_id"] + at} for entry in part]
-            return sorted(ranked, key=lambda entry: (math.isnan(entry["score"]), -entry["score"], entry["corpus_id"]))
+            score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
+            scores: list[float] = []
+            for at in range(0, len(pairs), TOGETHER):
+                scores += (await asyncio.to_thread(score, pairs[at : at + TOGETHER])).tolist()
+        return scores, name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
@@ -181,24 +215,82 @@ class Service:
             read = partial(model.tokenize, special_tokens=special)
             return await asyncio.to_thread(lambda: list(map(read, texts)))
 
-    # conversations
+    async def similarities(self, source: str, texts: Sequence[str], **options: Any) -> list[float]:
+        """How similar each text is to the source, by the only encoder's function."""
+        vectors_BD, _, name = await self.embed([source, *texts], None, truncate=True, **options)
+        async with self.models.use(name) as encoder:
+            similarities: list[float] = encoder.similarity(vectors_BD[0], vectors_BD[1:])[0].tolist()
+        return similarities
 
-    async def answer(self, model: str | None, messages: Sequence[Any], **options: Any) -> tuple[list[Generation], str]:
-        """(the answers to a conversation, best first or as drawn, the model's name)."""
-        charge = self.check_size([str(message.get("content", "")) for message in messages])
+    async def embed_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """float32 [tokens, dimension] of each text."""
+        charge = self.check_size(texts)
+        async with self.models.use(self.models.find(None, Encoder)) as encoder:
+            charge()
+            vectors: list[np.ndarray] = await asyncio.to_thread(encoder.encode_tokens, texts)
+        return vectors
+
+    async def embed_sparse(self, texts: Sequence[str], **options: Any) -> SparseVectors:
+        """Sparse vectors of the texts, a row each."""
+        charge = self.check_size(texts)
+        async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
+            charge()
+            vectors: SparseVectors = await asyncio.to_thread(partial(encoder.encode, **options), texts)
+        return vectors
+
+    async def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of token ids."""
+        async with self.models.use(self.models.find(None, Encoder)) as encoder:
+            return [encoder.decode(ids) for ids in rows]
+
+    # answers of language models
+
+    async def converse(self, model: str | None, conversation: Conversation) -> Answers:
+        """The answers to a conversation, best first or as drawn."""
+        charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         charge()
         async with self.models.use(name) as generator:
-            best = await generator.generate_async(messages=messages, details=True, caller=CALLER.get(), **options)
-        return [best, *best.alternatives], name
+            arguments = conversation.arguments(generator.chat_template)
+            best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
+            generations = [best, *best.alternatives]
+            parts = [conversation.read(generation, generator.chat_template) for generation in generations]
+            return Answers(name, generations, parts, generator.decode)
 
-    async def stream(self, model: str | None, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
-        """The pieces of an answer as they come, then the Generation."""
-        charge = self.check_size([str(message.get("content", "")) for message in messages])
-        async with self.models.use(self.models.find(model, Generator)) as generator:
+    async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
+        """The ("reasoning" | "content", text) of an answer as they come, then Answers."""
+        charge = self.check_size(conversation.texts)
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
             charge()
-            async for piece in generator.stream_async(messages=messages, caller=CALLER.get(), **options):
-                yield piece
+            template = generator.chat_template
+            arguments, parts = conversation.arguments(template), conversation.parts(template)
+            async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
+                for part in parts.add(piece) if isinstance(piece, str) else parts.end():
+                    yield part
+            yield Answers(name, [piece], [Answer("", "", parts.calls)], generator.decode)
+
+    async def complete(
+        self, model: str | None, prompts: Sequence[Any], with_scores: bool = False, **options: Any
+    ) -> Answers:
+        """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
+            texts = [prompt if isinstance(prompt, str) else generator.decode(prompt) for prompt in prompts]
+            self.check_size(texts)()
+            best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
+            generations = [generation for first in best for generation in (first, *first.alternatives)]
+            scores = await asyncio.to_thread(generator.score, prompts) if with_scores else []
+            return Answers(name, generations, [], generator.decode, texts, scores)
+
+    async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:
+        """The pieces of a continuation as they come, then Answers."""
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
+            text = prompt if isinstance(prompt, str) else generator.decode(prompt)
+            self.check_size([text])()
+            async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
+                yield piece if isinstance(piece, str) else Answers(name, [piece], [], generator.decode, [text])
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
         """A function that takes the texts' characters from the caller's quota, to be called after all checks.

@@ -41,6 +41,7 @@ class ServerSettings:
     origins: tuple[str, ...] = ()  # that browsers may ask from (CORS)
     keys: str = ""  # a file of API keys; "": nobody needs one
     log_texts: bool = False  # whether the log has what is translated
+    strict: bool = False  # whether unknown fields of requests are refused
 
     @property
     def body_bytes(self) -> int:
