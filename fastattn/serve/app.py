@@ -50,6 +50,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
         with suppress(asyncio.CancelledError):
             await idle_task
         service.models.put_away(older_than=0.0)
+        service.close()
 
     responses: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
     no_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}

@@ -8,7 +8,7 @@ from typing import Any
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation
 from fastattn.text.chat import ChatTemplate
-from fastattn.text.tool_calls import THINK, Answer, AnswerParts, answer_parts, call_schema
+from fastattn.text.tool_calls import THINK, AnswerParts, SplitAnswer, answer_parts, call_schema
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Conversation:
         """What splits the answer as it comes."""
         return AnswerParts(self._tool_names, self._is_in_reasoning(template))
 
-    def read(self, generation: Generation, template: ChatTemplate) -> Answer:
+    def read(self, generation: Generation, template: ChatTemplate) -> SplitAnswer:
         return answer_parts(generation.text, self._tool_names, self._is_in_reasoning(template))
 
     def _is_in_reasoning(self, template: ChatTemplate) -> bool:

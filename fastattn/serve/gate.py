@@ -33,7 +33,7 @@ OPEN = ("/", "/health", "/ping", "/frontend/settings")
 ALWAYS = ("/health", "/ping", "/metrics")  # paths that are answered under any load
 SHARE_OF_STRANGERS = 4  # one part in so many of the places is for requests whose key is not read yet
 EVENTS = b"text/event-stream"
-FORM = b"application/x-www-form-urlencoded"
+FORM, FILES = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
 FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that hold a key
@@ -120,8 +120,9 @@ class Gate:
         if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # a head that came in one part
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
         with self._place(scope, self._needs_key(scope) and self._number(_request_key(scope, b"")) < 0):
+            is_upload = _header(scope, b"content-type").lower().startswith(FILES)
             try:
-                body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
+                body = await asyncio.wait_for(self._body(receive, is_upload), self._settings.timeout)
             except asyncio.TimeoutError:
                 raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
         if body is None:
@@ -152,8 +153,8 @@ class Gate:
             self._active -= 1
             self._strangers -= is_stranger
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The request's body, checked for its size and encoding; None: the client went away."""
+    async def _body(self, receive: Receive, is_upload: bool) -> bytes | None:
+        """The request's body, checked for its size, that of texts also for its encoding; None: the client went away."""
         parts, size, more = list[bytes](), 0, True
         while more:
             message = await receive()
@@ -164,6 +165,8 @@ class Gate:
             if size > self._settings.body_bytes:
                 raise Refusal(413, f"a request may have {self._settings.body_bytes} bytes, this one has more")
         body = b"".join(parts)
+        if is_upload:
+            return body
         try:
             body.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -2,13 +2,20 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastattn.documents.forms import TEXT_FORMS
+from fastattn.documents.translating import translate_document
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
@@ -19,10 +26,11 @@ from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
+from fastattn.serve.stored import FileStore
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
-from fastattn.text.tool_calls import Answer
+from fastattn.text.tool_calls import SplitAnswer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors
@@ -34,6 +42,9 @@ CHARACTERS: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
 TOGETHER = 16  # texts that are scored between two checks whether the client is still there
 AUTO = "auto"
+MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
+LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
+_TAGS = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,8 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Answers of the model with a name, best first or as drawn.
+class ModelAnswers:
+    """ModelAnswers of the model with a name, best first or as drawn.
 
     parts   of each answer to a conversation
     decode  token ids to text
@@ -67,7 +78,7 @@ class Answers:
 
     model: str
     generations: list[Generation]
-    parts: list[Answer]
+    parts: list[SplitAnswer]
     decode: Callable[[Sequence[int]], str]
     prompts: Sequence[str] = ()
     scores: Sequence[TextScore] = ()
@@ -78,6 +89,15 @@ class Service:
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
+        folder = Path(settings.folder or f"{tempfile.gettempdir()}/fastattn-serve-{uuid.uuid4().hex}")
+        self._own_folder = None if settings.folder else folder
+        self.glossaries = FileStore(folder / "glossaries", MOST_STORED, KEPT_GLOSSARY)
+        self.documents = FileStore(folder / "documents", MOST_STORED, KEPT_DOCUMENT)
+
+    def close(self) -> None:
+        """Remove what clients left, unless it is in a folder of several processes."""
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
 
     # translation
 
@@ -103,9 +123,13 @@ class Service:
         *,
         alternatives: int = 0,
         with_links: bool = False,
+        glossary: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[Translated]:
-        """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model."""
+        """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model.
+
+        glossary  term -> translation
+        """
         charge = self.check_size(texts)
         target, pairs = known_code(target), self.pairs
         sources = self.sources.get(target)
@@ -129,13 +153,58 @@ class Service:
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
-                call = partial(model.translate_async, **arguments)
-                for b, result in zip(positions, await call([texts[b] for b in positions], **options)):
+                if glossary:
+                    del arguments["caller"], arguments["return_attention"]
+                    results = await asyncio.to_thread(
+                        partial(model.with_glossary(glossary).translate, **arguments, **options),
+                        [texts[b] for b in positions],
+                    )
+                else:
+                    results = await model.translate_async([texts[b] for b in positions], **arguments, **options)
+                for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = Translated(
                         result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
                     )
         return translations
+
+    async def translate_documents(
+        self,
+        documents: Sequence[bytes],
+        form: str,
+        source: str,
+        target: str,
+        *,
+        glossary: Mapping[str, str] | None = None,
+        name: str = "the document",
+        **options: Any,
+    ) -> tuple[list[bytes], str]:
+        """(each document's translation, the language of the first); ``options`` of ``translate_document``.
+
+        Characters are charged and bounded as the model gets them.
+        """
+        target = known_code(target)
+        if source == AUTO and form not in TEXT_FORMS:
+            raise Refusal(400, f"name the source language: it is not found in {form}")
+        if source == AUTO:
+            source = (await self.detect(visible(documents[0]), self.sources.get(target, ())))[0].language
+        source = known_code(source, self.sources.get(target, ()))
+        if (source, target) not in self.pairs:
+            raise Refusal(400, f"no model translates from {source!r} to {target!r}")
+        served = self.pairs[source, target]
+        if self.models.served[served].names_languages:
+            options |= {"source_lang": source, "target_lang": target}
+        async with self.models.use(served) as model:
+            metered = Metered(model.with_glossary(glossary) if glossary else model, self.settings.characters)
+            more: dict[str, Any] = {"name": name, "language": target, **options}
+
+            def translated() -> list[bytes]:
+                return [bytes(translate_document(metered, document, form, **more)) for document in documents]
+
+            try:
+                return await asyncio.to_thread(translated), source
+            finally:
+                metered.is_over = True
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
         """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
@@ -245,7 +314,7 @@ class Service:
 
     # answers of language models
 
-    async def converse(self, model: str | None, conversation: Conversation) -> Answers:
+    async def converse(self, model: str | None, conversation: Conversation) -> ModelAnswers:
         """The answers to a conversation, best first or as drawn."""
         charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
@@ -255,10 +324,10 @@ class Service:
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
             parts = [conversation.read(generation, generator.chat_template) for generation in generations]
-            return Answers(name, generations, parts, generator.decode)
+            return ModelAnswers(name, generations, parts, generator.decode)
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
-        """The ("reasoning" | "content", text) of an answer as they come, then Answers."""
+        """The ("reasoning" | "content", text) of an answer as they come, then ModelAnswers."""
         charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
@@ -268,11 +337,11 @@ class Service:
             async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
                 for part in parts.add(piece) if isinstance(piece, str) else parts.end():
                     yield part
-            yield Answers(name, [piece], [Answer("", "", parts.calls)], generator.decode)
+            yield ModelAnswers(name, [piece], [SplitAnswer("", "", parts.calls)], generator.decode)
 
     async def complete(
         self, model: str | None, prompts: Sequence[Any], with_scores: bool = False, **options: Any
-    ) -> Answers:
+    ) -> ModelAnswers:
         """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
@@ -281,16 +350,16 @@ class Service:
             best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
             generations = [generation for first in best for generation in (first, *first.alternatives)]
             scores = await asyncio.to_thread(generator.score, prompts) if with_scores else []
-            return Answers(name, generations, [], generator.decode, texts, scores)
+            return ModelAnswers(name, generations, [], generator.decode, texts, scores)
 
     async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:
-        """The pieces of a continuation as they come, then Answers."""
+        """The pieces of a continuation as they come, then ModelAnswers."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             text = prompt if isinstance(prompt, str) else generator.decode(prompt)
             self.check_size([text])()
             async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
-                yield piece if isinstance(piece, str) else Answers(name, [piece], [], generator.decode, [text])
+                yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, [text])
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
         """A function that takes the texts' characters from the caller's quota, to be called after all checks.
@@ -303,6 +372,34 @@ class Service:
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
         return partial(CHARACTERS.get().take, characters)
+
+
+class Metered:
+    """A translator that charges the request's caller for its texts, and refuses more than ``most`` characters.
+
+    is_over  set where the request has ended: no further text is translated
+    """
+
+    def __init__(self, translator: Any, most: int):
+        self._translator, self._most, self._characters, self.is_over = translator, most, 0, False
+        self.returns_attention = getattr(translator, "returns_attention", True)
+
+    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        results: Iterator[Any] = self._translator.translate_iter(self._counted(texts), **options)
+        return results
+
+    def _counted(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            self._characters += len(text)
+            if self.is_over or self._characters > self._most:
+                raise Refusal(413, f"a request may have {self._most} characters, this document has more")
+            CHARACTERS.get().take(len(text))
+            yield text
+
+
+def visible(document: bytes) -> str:
+    """About the text of a document, for finding its language."""
+    return _TAGS.sub(" ", document[:LOOKED_AT].decode("utf-8", "replace"))
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:

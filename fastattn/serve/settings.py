@@ -42,6 +42,7 @@ class ServerSettings:
     keys: str = ""  # a file of API keys; "": nobody needs one
     log_texts: bool = False  # whether the log has what is translated
     strict: bool = False  # whether unknown fields of requests are refused
+    folder: str = ""  # of glossaries and documents, which worker processes share; "": each server's own
 
     @property
     def body_bytes(self) -> int:

@@ -25,7 +25,7 @@ class ToolCall(NamedTuple):
     arguments: str
 
 
-class Answer(NamedTuple):
+class SplitAnswer(NamedTuple):
     """An answer's parts."""
 
     reasoning: str
@@ -90,12 +90,12 @@ class AnswerParts:
             yield kind, before
 
 
-def answer_parts(text: str, tools: Collection[str] = (), reasoning: bool = False) -> Answer:
+def answer_parts(text: str, tools: Collection[str] = (), reasoning: bool = False) -> SplitAnswer:
     """The parts of a whole answer; arguments as in ``AnswerParts``."""
     parts = AnswerParts(tools, reasoning)
     pieces = parts.add(text) + parts.end()
     joined = {kind: "".join(piece for name, piece in pieces if name == kind) for kind in ("reasoning", "content")}
-    return Answer(joined["reasoning"].strip(), joined["content"], parts.calls)
+    return SplitAnswer(joined["reasoning"].strip(), joined["content"], parts.calls)
 
 
 def read_calls(text: str, tools: Collection[str]) -> tuple[list[ToolCall], str]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, Mock
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
@@ -328,16 +329,16 @@ def test_a_client_that_went_away_has_no_more_scored(kind):
         scored.append(len(given[-1]))
         begun.set()
         assert may_end.wait(60)
-        return [{"corpus_id": b, "score": 1.0} for b in range(len(given[-1]))]
+        return np.ones(len(given[-1]))
 
-    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, rank=score, classify=score)
+    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, predict=score, classify=score)
 
     async def leave():
         CHARACTERS.set(KeyQuota())
         service = Service(ServerSettings((("slow", "nowhere"),)))
         service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
         many = 20 * TOGETHER
-        asked = service.rank("a", ["b"] * many, False, False) if kind is CrossEncoder else None
+        asked = service.rank("a", ["b"] * many, raw=False, truncate=False) if kind is CrossEncoder else None
         work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
         await asyncio.to_thread(begun.wait, 60)
         work.cancel()

@@ -12,7 +12,7 @@ from fastattn.errors import InputError
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, Serving
 from fastattn.serve.dialects.sampling import SamplingBody, chat_log_probs, events_of, head_of, usage_of
-from fastattn.serve.service import Answers
+from fastattn.serve.service import ModelAnswers
 from fastattn.text.tool_calls import ToolCall
 
 router = APIRouter(prefix="/v1")
@@ -142,7 +142,7 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
     return {**whole, "usage": usage_of(answers.generations)}
 
 
-def _choice(answers: Answers, number: int, with_log_probs: bool) -> dict[str, Any]:
+def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[str, Any]:
     generation, parts = answers.generations[number], answers.parts[number]
     message: dict[str, Any] = {"role": "assistant", "content": parts.text}
     if parts.reasoning:
@@ -173,7 +173,7 @@ async def _chunks(head: dict[str, Any], first: Any, parts: AsyncIterator[Any], b
 
     yield chunk({"role": "assistant", "content": ""})
     part = first
-    while not isinstance(part, Answers):
+    while not isinstance(part, ModelAnswers):
         kind, text = part
         yield chunk({"content" if kind == "content" else "reasoning_content": text})
         part = await anext(parts)

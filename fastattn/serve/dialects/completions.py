@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 from fastattn.errors import InputError
 from fastattn.serve.dialects.body import Serving
 from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
-from fastattn.serve.service import Answers
+from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
 Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
@@ -49,11 +49,12 @@ async def complete(body: CompletionBody, service: Serving) -> dict[str, Any] | S
     return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.generations, len(prompts))}
 
 
-def _choice(answers: Answers, number: int, prompt: int, body: CompletionBody) -> dict[str, Any]:
+def _choice(answers: ModelAnswers, number: int, prompt: int, body: CompletionBody) -> dict[str, Any]:
     """An answer to one of the prompts; with ``echo`` behind the prompt's own text and log-probabilities."""
     generation, before = answers.generations[number], answers.prompts[prompt] if body.echo else ""
     ids, log_probs = list(generation.tokens), None
-    if generation.log_probs is not None:
+    if body.logprobs is not None:
+        assert generation.log_probs is not None
         log_probs = generation.log_probs.tolist()
         if answers.scores:
             score = answers.scores[prompt]
@@ -76,7 +77,7 @@ async def _chunks(
     head: dict[str, Any], first: Any, pieces: AsyncIterator[Any], body: CompletionBody
 ) -> AsyncIterator[dict[str, Any]]:
     piece = first
-    while not isinstance(piece, Answers):
+    while not isinstance(piece, ModelAnswers):
         yield {**head, "choices": [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None}]}
         piece = await anext(pieces)
     yield {**head, "choices": [_choice(piece, 0, 0, body) | {"text": ""}]}

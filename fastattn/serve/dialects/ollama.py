@@ -16,7 +16,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, Serving, several
-from fastattn.serve.service import Answers, Service
+from fastattn.serve.service import ModelAnswers, Service
 
 router = APIRouter(prefix="/api")
 NANOSECONDS = 1_000_000_000
@@ -31,7 +31,7 @@ class ModelBody(Body):
         return self.model.removesuffix(":latest")
 
 
-class Options(Body):
+class OllamaOptions(Body):
     num_predict: int | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_k: Annotated[int, Field(ge=0)] | None = None
@@ -64,7 +64,7 @@ class Options(Body):
 class AnswerBody(ModelBody):
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] | None = None
-    options: Options | None = None
+    options: OllamaOptions | None = None
     think: bool | None = None
     keep_alive: Any = None
 
@@ -76,21 +76,21 @@ class AnswerBody(ModelBody):
         return Conversation(messages, tools, variables=variables, options=options)
 
 
-class Call(Body):
+class OllamaCall(Body):
     name: str
     arguments: dict[str, Any] = {}
 
 
-class MessageCall(Body):
-    function: Call
+class OllamaMessageCall(Body):
+    function: OllamaCall
 
 
-class Message(Body):
+class OllamaMessage(Body):
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     thinking: str | None = None
     images: None = None
-    tool_calls: list[MessageCall] | None = None
+    tool_calls: list[OllamaMessageCall] | None = None
     tool_name: str | None = None
 
     def plain(self) -> dict[str, Any]:
@@ -106,14 +106,14 @@ class Message(Body):
         return message
 
 
-class Tool(Body):
+class OllamaTool(Body):
     type: Literal["function"] = "function"
     function: dict[str, Any]
 
 
-class ChatBody(AnswerBody):
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: list[Tool] | None = None
+class OllamaChatBody(AnswerBody):
+    messages: Annotated[list[OllamaMessage], Field(min_length=1)]
+    tools: list[OllamaTool] | None = None
 
 
 class GenerateBody(AnswerBody):
@@ -123,22 +123,22 @@ class GenerateBody(AnswerBody):
     images: None = None
 
 
-class EmbedBody(ModelBody):
+class OllamaEmbedBody(ModelBody):
     input: str | Annotated[list[str], Field(min_length=1)]
     truncate: bool = True
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    options: Options | None = None
+    options: OllamaOptions | None = None
     keep_alive: Any = None
 
 
-class OldEmbedBody(ModelBody):
+class OllamaOldEmbedBody(ModelBody):
     prompt: str
-    options: Options | None = None
+    options: OllamaOptions | None = None
     keep_alive: Any = None
 
 
 @router.post("/chat", response_model=None)
-async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def chat(body: OllamaChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
     tools = [tool.model_dump() for tool in body.tools or ()]
     if any(not isinstance(tool["function"].get("name"), str) for tool in tools):
         raise InputError("each tool should have a function with a name")
@@ -192,7 +192,7 @@ async def _objects(
         return {"model": model, "created_at": created, **content, "done": False, **more}
 
     text = "content" if in_message else "response"
-    while not isinstance(part, Answers):
+    while not isinstance(part, ModelAnswers):
         kind, piece = part if isinstance(part, tuple) else ("content", part)
         yield of({text: piece} if kind == "content" else {text: "", "thinking": piece})
         part = await anext(parts)
@@ -223,7 +223,7 @@ async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
 
 
 @router.post("/embed")
-async def embed(body: EmbedBody, service: Serving) -> dict[str, Any]:
+async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
     start = time.perf_counter_ns()
     options = {"normalize_embeddings": True, "truncate_dim": body.dimensions}
     texts = several(body.input)
@@ -234,7 +234,7 @@ async def embed(body: EmbedBody, service: Serving) -> dict[str, Any]:
 
 
 @router.post("/embeddings")
-async def embeddings(body: OldEmbedBody, service: Serving) -> dict[str, Any]:
+async def embeddings(body: OllamaOldEmbedBody, service: Serving) -> dict[str, Any]:
     vectors_BD, _, _ = await service.embed([body.prompt], body.name, truncate=True)
     return {"embedding": vectors_BD[0].tolist()}
 
