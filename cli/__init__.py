@@ -1,4 +1,4 @@
-"""The ``fastattn`` command. Installed as ``fastattn.cli``."""
+"""The ``fastattn`` command. This folder is installed as the package ``fastattn.cli``."""
 
 if __name__ != "fastattn.cli":
     raise ImportError("import this package as fastattn.cli (install fastattn first: pip install -e .)")
@@ -10,10 +10,10 @@ from fastattn.cli.interrupt import exit_on_signals
 
 
 def main() -> None:
-    """Entry point of the ``fastattn`` script. Signals first: an interrupt during the imports ends silently too."""
+    """Entry point of the ``fastattn`` script. Signals come first: an interrupt during imports ends it silently too."""
     exit_on_signals()
-    gc.set_threshold(50_000)  # imports alone would start a hundred collections: 10 ms of a short command
-    # NumPy's BLAS, which no command uses, would start threads, and end the process where the system gives none.
+    gc.set_threshold(50_000)  # by default imports start a hundred collections: 10 ms of a short command
+    # No command uses NumPy's BLAS, which would start threads, and end the process where the system gives none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastattn.cli.entry import run
 

@@ -1,4 +1,4 @@
-"""``fastattn batch``: whole corpora, files in and files out, on this machine or on a Ray cluster."""
+"""``fastattn batch``: translates or encodes whole corpora, files to files, on this machine or on a Ray cluster."""
 
 import math
 import re
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.interrupt import last_words
-from fastattn.cli.options import Command, Group, declare, loading, located, located_encoder, located_entry, without_none
+from fastattn.cli.interrupt import message_at_signal
+from fastattn.cli.options import Command, Group, declare, find_encoder, find_entry, find_model, pause_gc, without_none
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.cli.search_options import search_options, typed_names
-from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
-from fastattn.cli.watched import watched
+from fastattn.cli.search_options import options_as_typed, search_options
+from fastattn.cli.vector_options import calibration_vectors, encode_arguments, vector_options
+from fastattn.cli.watchdog import watchdog
 from fastattn.errors import FastattnError, LineError
 from fastattn.printable import counted
 
@@ -23,7 +23,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class _Size(click.ParamType):
-    """A number of bytes: 500K, 4M."""
+    """A number of bytes, such as 500K or 4M."""
 
     name = "size"
 
@@ -118,18 +118,18 @@ def translate(
     -m names the model; --from and --to choose one, from the catalog or Firefox's, or languages of -m's. The default is
     en-pt, English to Portuguese.
     """
-    job, search = _divided(options)
-    with Progress() as progress, loading():
-        name, path = _model_between(source, target, progress) if model is None else (model, located(model, progress))
+    job, search = _split_options(options)
+    with Progress() as progress, pause_gc():
+        name, path = _model_between(source, target, progress) if model is None else (model, find_model(model, progress))
         call_options = without_none(**search, return_scores=scores or None)
         call_options |= {} if model is None else without_none(source_lang=source, target_lang=target)
-        with typed_names():
+        with options_as_typed():
             run = _prepare("translate", name, path, precision, call_options, job)
     _execute(run, job)
 
 
 def _model_between(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
-    """(name, folder) of the model between two languages; UsageError where two models are needed."""
+    """(name, folder) of the model that translates between two languages; UsageError if that takes two models."""
     from fastattn.weights.download import models_between
 
     if source == "auto":
@@ -137,7 +137,7 @@ def _model_between(source: str | None, target: str | None, progress: Progress) -
     models = models_between(source, target)
     if len(models) > 1:
         raise click.UsageError(f"from {source} to {target} takes two models, and a batch has one: run it twice")
-    return models[0].name, located_entry(models[0], progress)
+    return models[0].name, find_entry(models[0], progress)
 
 
 @batch.command(
@@ -165,17 +165,17 @@ def encode(model: str | None, precision: str | None, device: str | None, **optio
 
     -m names the model. The default is minilm, for English.
     """
-    job, vectors = _divided(options)
+    job, vectors = _split_options(options)
     vectors_MD = calibration_vectors(vectors)
-    with Progress() as progress, loading():
+    with Progress() as progress, pause_gc():
         from fastattn.weights.download.catalog import DEFAULT_ENCODER
 
-        path = located_encoder(model, progress)
+        path = find_encoder(model, progress)
         from fastattn.encoders.encoder import Encoder
 
-        call_options = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        call_options = encode_arguments(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
         call_options |= without_none(device=device)
-        for name in ("ranges", "pooling"):  # as JSON has them
+        for name in ("ranges", "pooling"):  # as JSON can hold them
             if name in call_options:
                 call_options[name] = call_options[name].tolist() if name == "ranges" else list(call_options[name])
         run = _prepare("encode", model or DEFAULT_ENCODER, path, precision, call_options, job)
@@ -186,8 +186,8 @@ _REQUEST = ("inputs", "out", "column", "output", "form", "input_form", "size")
 _CLUSTER = ("address", "actors", "cores", "reach")
 
 
-def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the job, options of the model's calls); FastattnError where the extra is not installed."""
+def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(options of the job, options of the model's calls); FastattnError if the extra ``ray`` is not installed."""
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()
@@ -213,47 +213,48 @@ def _execute(run: "BatchRun", job: dict[str, Any]) -> None:
 
     cluster = ClusterOptions(**{name: job[name] for name in _CLUSTER})
     if job["dry_run"]:
-        _say_estimate(run, cluster, job["price"])
+        _print_estimate(run, cluster, job["price"])
         return
-    lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
+    death = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     blocks, done = len(run.blocks), 0
 
     def done_of_all() -> str:
-        return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
+        return f"{done:,} of {counted(blocks, 'block')} {_is_or_are(done)} done"
 
-    def on_progress(so_far: "Summary") -> None:
+    def on_progress(summary: "Summary") -> None:
         nonlocal done
-        done = so_far.blocks
-        progress.show(_pace(so_far, blocks) if done > so_far.earlier_blocks else f"starting, {done_of_all()}")
+        done = summary.blocks
+        progress.show(_pace_text(summary, blocks) if done > summary.earlier_blocks else f"starting, {done_of_all()}")
 
     advice = "the same command does the rest"
-    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {advice}"), Progress(log=True) as progress:
+    at_signal = message_at_signal(lambda: f"fastattn: {done_of_all()}; {advice}")
+    with watchdog(death), at_signal, Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
         finished = run.run(cluster, on_progress)
     _report(run, finished)
 
 
-def _is(number: int) -> str:
+def _is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _pace(so_far: "Summary", blocks: int) -> str:
+def _pace_text(summary: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
-    seconds = max(so_far.seconds, 1e-9)
-    rows = so_far.rows - so_far.earlier_rows
-    blocks_done = so_far.blocks - so_far.earlier_blocks
-    remaining = blocks - so_far.blocks
-    text = f"{so_far.blocks:,} of {blocks:,} blocks, {so_far.rows:,} rows"
-    text += f", {rows / seconds:,.0f} rows/s, {so_far.tokens / seconds:,.0f} tokens/s"
+    seconds = max(summary.seconds, 1e-9)
+    rows = summary.rows - summary.earlier_rows
+    blocks_done = summary.blocks - summary.earlier_blocks
+    remaining = blocks - summary.blocks
+    text = f"{summary.blocks:,} of {blocks:,} blocks, {summary.rows:,} rows"
+    text += f", {rows / seconds:,.0f} rows/s, {summary.tokens / seconds:,.0f} tokens/s"
     return text + (f", {duration(seconds / blocks_done * remaining)} left" if remaining and blocks_done else "")
 
 
 def _report(run: "BatchRun", summary: "Summary") -> None:
-    from fastattn.distributed.storage import public
+    from fastattn.distributed.storage import public_url
 
-    out = public(run.request.out)
+    out = public_url(run.request.out)
     rows = summary.rows - summary.earlier_rows
-    text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} {_is(summary.rows)} in {out}"
+    text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} {_is_or_are(summary.rows)} in {out}"
     if summary.earlier_blocks:
         text += f", {counted(summary.earlier_blocks, 'block')} of them from earlier"
     if rows:
@@ -265,10 +266,10 @@ def _report(run: "BatchRun", summary: "Summary") -> None:
         text += f"; {summary.cut:,} {verb} longer than the model takes, and cut (--long mean cuts nothing)"
     say(f"fastattn: {text}", err=True)
     if summary.failed:
-        number, why = min(summary.failed.items())
+        number, reason = min(summary.failed.items())
         raise FastattnError(
             f"{len(summary.failed):,} of {counted(len(run.blocks), 'block')} failed, set aside in "
-            f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
+            f"{out}/_fastattn/set-aside; the first, {number}: {reason}; the same command tries them again"
         )
     if summary.faults:
         verb = "translated" if run.request.kind == "translate" else "encoded"
@@ -277,14 +278,14 @@ def _report(run: "BatchRun", summary: "Summary") -> None:
         )
 
 
-def _say_estimate(run: "BatchRun", where: Any, price: float | None) -> None:
+def _print_estimate(run: "BatchRun", cluster: Any, price: float | None) -> None:
     from fastattn.distributed.batch import estimate
 
     with Progress() as progress:
         progress.show("computing a sample")
-        estimated = estimate(run, where)
-    say(f"{counted(estimated.blocks, 'block')}, about {counted(estimated.rows, 'row')}")
-    say(f"an actor with {counted(estimated.cores, 'thread')}: {estimated.rate:,.1f} rows/s")
-    say(f"with {estimated.actors:,} at once: {duration(estimated.seconds)}")
-    cost = "" if price is None else f", {estimated.core_hours * price:,.4g} at {price:g} for a core-hour"
-    say(f"a million rows: {estimated.core_hours:,.3g} core-hours{cost}")
+        result = estimate(run, cluster)
+    say(f"{counted(result.blocks, 'block')}, about {counted(result.rows, 'row')}")
+    say(f"an actor with {counted(result.cores, 'thread')}: {result.rate:,.1f} rows/s")
+    say(f"with {result.actors:,} at once: {duration(result.seconds)}")
+    cost = "" if price is None else f", {result.core_hours * price:,.4g} at {price:g} for a core-hour"
+    say(f"a million rows: {result.core_hours:,.3g} core-hours{cost}")

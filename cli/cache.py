@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastattn.system.cache_folder import CacheEntry
 
 _DAY = 86_400  # seconds
-_LONG_AGO = 1_000_000  # days: nothing is as old, and more would overflow
+_MOST_DAYS = 1_000_000  # older than any entry; a larger number would overflow
 
 
 @click.group(
@@ -57,7 +57,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
     if as_json:
         for entry in entries:
             used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-            fields = {"kind": entry.kind, "model": _model(entry) or None, "bytes": entry.size, "last_used": used}
+            fields = {"kind": entry.kind, "model": _model_name(entry) or None, "bytes": entry.size, "last_used": used}
             click.echo(json_line(fields | {"half_made": entry.half_made, "path": str(entry.path)}))
         return
     root = cache_root()
@@ -65,16 +65,16 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
     say(f"{'cache':<12} {folder}")
     if one_by_one:
         for entry in entries:
-            say(_line(entry))
+            say(_entry_line(entry))
     else:
         for kind in KINDS:
             of_kind = [entry for entry in entries if entry.kind == kind]
             used = f", last used {_date(max(entry.last_used for entry in of_kind))}" if of_kind else ""
-            say(f"{kind:<12} {_count(of_kind)}{used}")
-        say(f"{'in all':<12} {_count(entries)}")
+            say(f"{kind:<12} {_count_and_size(of_kind)}{used}")
+        say(f"{'in all':<12} {_count_and_size(entries)}")
     if foreign:
-        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
-        say(f"{'left alone':<12} {', '.join(map(str, foreign[:8]))}{more}")
+        remainder = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, foreign[:8]))}{remainder}")
 
 
 @cache.command(
@@ -106,10 +106,10 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
 
     if not (everything or any(kinds.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
-    newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
+    latest_use = time.time() - min(older_than or 0, _MOST_DAYS) * _DAY
     entries = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
     if older_than is not None:
-        entries = [entry for entry in entries if entry.last_used <= newest]
+        entries = [entry for entry in entries if entry.last_used <= latest_use]
     removed, failures, verb = [], [], "would remove" if dry_run else "removed"
     for entry in entries:
         if entry.in_progress:
@@ -122,29 +122,29 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        say(f"{verb} {_line(entry)}")
-    say(f"{verb} {_count(removed)} in all")
+        say(f"{verb} {_entry_line(entry)}")
+    say(f"{verb} {_count_and_size(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
 
 
-def _line(entry: "CacheEntry") -> str:
-    """``packed       17.3 MB  2026-11-22  en-pt, int8``."""
+def _entry_line(entry: "CacheEntry") -> str:
+    """An entry as a line: ``packed       17.3 MB  2026-11-22  en-pt, int8``."""
     return f"{entry.kind:<12} {entry.size / 1e6:7,.1f} MB  {_date(entry.last_used)}  {_describe(entry)}"
 
 
 def _describe(entry: "CacheEntry") -> str:
     if entry.half_made:
         return f"{entry.path.name}, half made"
-    model = _model(entry)
+    model = _model_name(entry)
     if entry.kind != "packed" or entry.path.suffix == ".checkpoint":
         return model or entry.path.name
     precision = entry.path.name.split("-")[1] + "-intgemm" * ("-intgemm-" in entry.path.name)
     return f"{model or entry.path.name[:8]}, {precision}"
 
 
-def _model(entry: "CacheEntry") -> str:
-    """The name of an entry's model, as -m takes it; "" for kernels and files without a name."""
+def _model_name(entry: "CacheEntry") -> str:
+    """The name of an entry's model, as -m takes it; "" for kernels and for files whose model has no name."""
     if entry.kind == "checkpoints" and not entry.half_made:
         return entry.path.name.rpartition("-")[0]
     if entry.kind != "packed" or entry.half_made:
@@ -163,7 +163,7 @@ def _model(entry: "CacheEntry") -> str:
     return hub.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
 
 
-def _count(entries: "Iterable[CacheEntry]") -> str:
+def _count_and_size(entries: "Iterable[CacheEntry]") -> str:
     sizes = [entry.size for entry in entries]
     return f"{len(sizes)} {'entry' if len(sizes) == 1 else 'entries'}, {sum(sizes) / 1e6:,.1f} MB"
 

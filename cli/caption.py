@@ -1,4 +1,4 @@
-"""``fastattn caption``: pictures in, a sentence about each out, and a picture of where its words looked."""
+"""``fastattn caption``: writes a sentence about each picture, and draws where in a picture its words looked."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -86,11 +86,12 @@ def _as_json(path: str, captions: list[Any]) -> str:
     records = []
     for caption in captions:
         (score,) = json_decimals([float32(caption.score)])
-        maps = _listed(_listed(_listed(json_decimals(row)) for row in map_YX) for map_YX in caption.attention_WYX)
+        grids = ([_json_list(json_decimals(row)) for row in map_YX] for map_YX in caption.attention_WYX)
+        maps = _json_list(map(_json_list, grids))
         text, words = as_json(caption.text), as_json(caption.words)
         records.append(f'{{"text": {text}, "score": {score}, "words": {words}, "attention": {maps}}}')
-    return f'{{"path": {as_json(path)}, "captions": {_listed(records)}}}'
+    return f'{{"path": {as_json(path)}, "captions": {_json_list(records)}}}'
 
 
-def _listed(parts: Iterable[str]) -> str:
+def _json_list(parts: Iterable[str]) -> str:
     return f"[{', '.join(parts)}]"

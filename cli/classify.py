@@ -1,4 +1,4 @@
-"""``fastattn classify``: lines in, each with its most probable labels out."""
+"""``fastattn classify``: reads lines and writes each with its most probable labels."""
 
 import time
 from itertools import islice
@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import InputLine, open_lines, open_output, pace
+from fastattn.cli.lines import InputLine, open_lines, open_output, progress_text
 from fastattn.cli.options import declare, open_model
 from fastattn.cli.printing import Progress, as_json
 from fastattn.printable import json_decimals, printable
 
-WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths
+LINES_AT_ONCE = 1024  # the most lines that are classified together, in batches of similar lengths
 
 
 @click.command(
@@ -68,14 +68,14 @@ def classify(
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():
-            while window := list(islice(burst, WINDOW)):
-                for labels in classifier.classify(window, top_k=None if every else top_k or 1):
+            while lines_read := list(islice(burst, LINES_AT_ONCE)):
+                for labels in classifier.classify(lines_read, top_k=None if every else top_k or 1):
                     line = lines.finish()
                     columns = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
                     text = _as_json(line, labels) if json else "\t".join([*columns, line.text])
                     output.write(f"{text}\n".encode())
                 output.flush()
-                progress.show(pace(lines, time.monotonic() - start))
+                progress.show(progress_text(lines, time.monotonic() - start))
 
 
 def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:

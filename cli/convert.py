@@ -1,14 +1,14 @@
-"""``fastattn convert``: any checkpoint into a folder of fastattn's own or of another program's, at a precision."""
+"""``fastattn convert``: writes any checkpoint to a folder for fastattn or another program, at a given precision."""
 
 import shutil
 
 import click
 
-from fastattn.cli.options import declare, located
-from fastattn.cli.printing import Compiling, Progress, say
+from fastattn.cli.options import declare, find_model
+from fastattn.cli.printing import Compilation, Progress, say
 from fastattn.system.files import open_folder
 
-# Program that reads the folder OUT -> the package of weights/ that writes it.
+# Program that reads the folder OUT -> the package in weights/ that writes such a folder.
 WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
 
 
@@ -52,7 +52,7 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16, int8 or int4."""
     with open_folder(out) as folder, Progress() as progress:
         progress.show(f"loading {model}")
-        name = located(model, progress)
+        location = find_model(model, progress)
         from importlib import import_module
         from pathlib import Path
 
@@ -63,10 +63,10 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
         def on_progress(done: int, total: int) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
-        path = download.resolve(name)
+        path = download.resolve(location)
         checkpoint, factors = read(path, later=True), {}
         if precision == "int8" and to == "fastattn":
-            Compiling(progress)
+            Compilation(progress)
             from fastattn.loading.balance import input_factors
             from fastattn.ops import cpu as operations
 
@@ -74,6 +74,6 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
         write = import_module(f"fastattn.weights.{WRITERS[to]}.convert").write
         write(Path(folder), checkpoint, precision, on_progress, factors)
         if (path / SOURCE_FILE).is_file():
-            shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
+            shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
     say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)

@@ -1,4 +1,4 @@
-"""``fastattn translate`` of documents: a file, or a folder's files, each by its form, whole or not at all."""
+"""``fastattn translate`` of documents: of one file, or of all files of a folder. No output is ever incomplete."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import click
 
 from fastattn.cli.lines import standard_input
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.documents.forms import WITH_FIELDS, form_of
+from fastattn.documents.forms import FIELD_FORMS, form_of
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, open_bytes, open_file
@@ -20,7 +20,7 @@ ARCHIVES = ("docx", "odt", "epub")
 
 
 class DocumentFile(NamedTuple):
-    """A file to translate; source "-": standard input; target None: the output of -o."""
+    """A document to translate. ``source`` "-" is standard input; ``target`` None is the output of -o; size in bytes."""
 
     source: str
     target: str | None
@@ -28,15 +28,15 @@ class DocumentFile(NamedTuple):
     size: int
 
 
-def planned(
+def plan_documents(
     source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool, key: str, fields: bool
 ) -> list[DocumentFile] | None:
-    """The documents to translate; None where the input is lines.
+    """The documents to translate; None if the input is lines of text.
 
-    folder    --out-dir: all files of the folder ``source`` of a known form that are not translated yet
-    as_lines  whether there are options that only lines have
+    folder    --out-dir, for all files of the folder ``source`` that have a known form and no translation yet
+    as_lines  whether the command has options that only lines have
     key       identifies the models and options of this translation
-    fields    whether --fields is given; without it a folder's tables are left out
+    fields    whether the command has --fields; if not, a folder's tables are left out
     """
     if folder is None:
         kind = form or (form_of(source) if source not in (None, "-") else None)
@@ -50,23 +50,23 @@ def planned(
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
         raise InputError(f"--out-dir is for a folder, and {source} is none")
-    if _same(Path(source), Path(folder)):
+    if _is_same(Path(source), Path(folder)):
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
-    documents, done, foreign, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
-    for path in _files(Path(source), Path(folder)):
-        kind, goal = form or form_of(path), folder / path.relative_to(source)
-        if kind is None or (kind in WITH_FIELDS and not (fields or form)):
-            foreign += 1
-        elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
+    documents, done, skipped, begun_ns = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
+    for path in _files_in(Path(source), Path(folder)):
+        kind, output = form or form_of(path), folder / path.relative_to(source)
+        if kind is None or (kind in FIELD_FORMS and not (fields or form)):
+            skipped += 1
+        elif output.exists() and output.stat().st_mtime_ns >= max(begun_ns, path.stat().st_mtime_ns):
             done += 1
         else:
-            documents.append(DocumentFile(str(path), str(goal), kind, path.stat().st_size))
-    say(f"fastattn: {counted(done, 'file')} translated already, {foreign:,} of other forms left out", err=True)
+            documents.append(DocumentFile(str(path), str(output), kind, path.stat().st_size))
+    say(f"fastattn: {counted(done, 'file')} translated already, {skipped:,} of other forms left out", err=True)
     return documents
 
 
 def _begin_folder(target: Path, key: str) -> int:
-    """The time in ns at which this translation of the folder began; older files are not from it."""
+    """The time in ns at which translation into the folder with this ``key`` began; older files are not its results."""
     stamp = target / ".fastattn"
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
@@ -78,15 +78,15 @@ def _begin_folder(target: Path, key: str) -> int:
         raise FastattnError(f"cannot write {stamp}: {error}") from error
 
 
-def _files(folder: Path, but: Path) -> Iterator[Path]:
-    """The files of a folder and its subfolders, in order, without hidden ones and without the folder ``but``."""
+def _files_in(folder: Path, skip: Path) -> Iterator[Path]:
+    """The files of a folder and its subfolders, in order, without hidden ones and without the folder ``skip``."""
     for root, folders, files in os.walk(folder):
         parent = Path(root)
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(parent / name, but))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_same(parent / name, skip))
         yield from (parent / name for name in sorted(files) if not name.startswith(".") and (parent / name).is_file())
 
 
-def _same(first: Path, second: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     return second.exists() and first.samefile(second)
 
 
@@ -99,22 +99,23 @@ def translate_documents(
     progress: Progress,
     **options: Any,
 ) -> str:
-    """Translate documents one after the other, and return their count in words.
+    """Translate documents one after the other, and return their number as text, such as "2 files".
 
-    stops  whether a document's error is raised; else the next ones follow, and LineError at the end counts the failed
+    stops  whether the first error is raised; if not, the other documents follow, then LineError counts the failures
     """
     from fastattn.documents.translating import translate_document
 
-    if fields and not any(document.form in WITH_FIELDS for document in documents):
+    if fields and not any(document.form in FIELD_FORMS for document in documents):
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
         raise click.UsageError("this would be no text: give -o FILE")
-    failed, first, watched = 0, "", Watched(translator, progress, sum(document.size for document in documents))
+    failed, first = 0, ""
+    tracked = ProgressTranslator(translator, progress, sum(document.size for document in documents))
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
-            columns = fields if document.form in WITH_FIELDS else ()
-            result = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
+            columns = fields if document.form in FIELD_FORMS else ()
+            result = translate_document(tracked, _read(document), document.form, name=name, fields=columns, **options)
             if document.target is None:
                 output.write(result)
             else:
@@ -130,7 +131,7 @@ def translate_documents(
                 progress.clear()
                 unchanged = counted(result.kept_characters, "character")
                 say(f"fastattn: {name}: {unchanged} of its text left as before", err=True)
-        watched.finish(document.size)
+        tracked.finish(document.size)
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
     return counted(len(documents), "file")
@@ -153,13 +154,13 @@ def _read(document: DocumentFile) -> bytes:
             raise FastattnError(f"cannot read {document.source}: {error.strerror}") from error
 
 
-class Watched:
-    """A translator that shows its progress through documents of ``size`` bytes in all."""
+class ProgressTranslator:
+    """A translator that shows the progress through documents, whose sizes add up to ``size`` bytes."""
 
     def __init__(self, translator: Any, progress: Progress, size: int):
         self._translator, self._progress, self._size = translator, progress, size
-        self._begun, self._done, self._files = time.monotonic(), 0, 0
-        self._share = 0.0  # translated part of the file's texts
+        self._start, self._done_bytes, self._count = time.monotonic(), 0, 0
+        self._share = 0.0  # how much of the present document's texts is translated
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
@@ -170,10 +171,10 @@ class Watched:
             yield result
 
     def finish(self, size: int) -> None:
-        self._done, self._files, self._share = self._done + size, self._files + 1, 0.0
+        self._done_bytes, self._count, self._share = self._done_bytes + size, self._count + 1, 0.0
         self._show()
 
     def _show(self) -> None:
-        share, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
+        share, seconds = self._done_bytes / max(1, self._size), time.monotonic() - self._start
         remaining = f", {duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
-        self._progress.show(f"{counted(self._files, 'file')}, {share:.0%}{remaining}; {self._share:.0%} of this one")
+        self._progress.show(f"{counted(self._count, 'file')}, {share:.0%}{remaining}; {self._share:.0%} of this one")

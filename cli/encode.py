@@ -1,4 +1,4 @@
-"""``fastattn encode``: lines in, a vector for each line out, as .npy, JSON lines or CSV."""
+"""``fastattn encode``: reads lines and writes a vector for each line, as .npy, JSON lines or CSV."""
 
 import time
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, print_report, progress_text
 from fastattn.cli.options import declare, open_model
 from fastattn.cli.printing import Progress, as_json, say
-from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
+from fastattn.cli.vector_options import FORMATS, LineLimit, calibration_vectors, encode_arguments, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
 from fastattn.system.files import OutputFile
@@ -104,80 +104,80 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        encoder, compiling = open_model("Encoder", model, progress, **model_options)
-        encode_options = chosen_vectors(options, vectors_MD, lambda: encoder)
-        lengths = Lengths(encoder, encode_options)
+        encoder, compilation = open_model("Encoder", model, progress, **model_options)
+        encode_options = encode_arguments(options, vectors_MD, lambda: encoder)
+        limit = LineLimit(encoder, encode_options)
         if options["long"] == "error":
-            lines.refuse = lengths.refusal
-        loaded = time.monotonic()
+            lines.refuse = limit.refusal
+        load_end = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        results = _results(encoder, lines, encode_options, lengths, progress, loaded)
+        results = _results(encoder, lines, encode_options, limit, progress, load_end)
         write(output, results, encoder.encode([], **encode_options), on_error == "mark")
-    if options["long"] in (None, "truncate") and (remark := lengths.remark()):
+    if options["long"] in (None, "truncate") and (remark := limit.remark()):
         say(f"fastattn: {remark}", err=True)
     if verbose:
-        report(lines, start, loaded, compiling)
+        print_report(lines, start, load_end, compilation)
     lines.check("encoded")
 
 
 def _results(
-    encoder: "Encoder", lines: InputLines, options: dict[str, Any], lengths: Lengths, progress: Progress, start: float
+    encoder: "Encoder", lines: InputLines, options: dict[str, Any], limit: LineLimit, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, "np.ndarray"]]:
-    """(line, vector_E) of each line, in order; only lines that the encoder reads ahead are in memory."""
+    """(line, vector_E) of each line, in order. Only the lines that the encoder reads ahead are in memory."""
     for burst in lines.bursts():
         for vector_E in encoder.encode_iter(burst, **options):
             line = lines.finish()
             if line.error is None:
-                lengths.note(line.text)
+                limit.note(line.text)
             else:
                 vector_E[:] = float("nan") if vector_E.dtype.kind == "f" else 0
-            progress.show(pace(lines, time.monotonic() - start))
+            progress.show(progress_text(lines, time.monotonic() - start))
             yield line, vector_E
 
 
-def _write_jsonl(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
-    """``marks``: write the reason in the place of a line that failed."""
+def _write_jsonl(output: OutputFile, results: "_Results", empty_0E: "np.ndarray", with_reasons: bool) -> None:
+    """``with_reasons``: for a line that failed, write the reason too."""
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
-        reason = f', "error": {as_json(str(line.error))}' if line.error is not None and marks else ""
+        reason = f', "error": {as_json(str(line.error))}' if line.error is not None and with_reasons else ""
         output.write(f'{{"text": {as_json(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
         output.flush()
 
 
-def _write_csv(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
+def _write_csv(output: OutputFile, results: "_Results", empty_0E: "np.ndarray", with_reasons: bool) -> None:
     for _, vector_E in results:
         output.write(",".join(decimals(vector_E)).encode() + b"\n")
         output.flush()
 
 
-def _write_npy(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
-    """Write an array: a file grows, and its header is rewritten with the number of rows; a pipe gets all at the end.
+def _write_npy(output: OutputFile, results: "_Results", empty_0E: "np.ndarray", with_reasons: bool) -> None:
+    """Write an array. A file grows row by row, and its header is rewritten at the end; a pipe gets all at the end.
 
-    none_0E  an empty array of the vectors' type and width
+    empty_0E  an empty array of the vectors' type and width
     """
     parts: list[bytes] = []
-    rows, width, stored = 0, none_0E.shape[1], none_0E.dtype.newbyteorder("<")  # the same on every machine
+    rows, width, stored_dtype = 0, empty_0E.shape[1], empty_0E.dtype.newbyteorder("<")  # the same on every machine
     write = output.write if output.rewritable else parts.append
-    write(_npy_header(0, width, stored))
+    write(_npy_header(0, width, stored_dtype))
     for _, vector_E in results:
         rows += 1
-        write(vector_E.astype(stored, copy=False).tobytes())
-    header = _npy_header(rows, width, stored)
+        write(vector_E.astype(stored_dtype, copy=False).tobytes())
+    header = _npy_header(rows, width, stored_dtype)
     if output.rewritable:
         output.rewrite_start(header)
     else:
         output.write(b"".join([header, *parts[1:]]))
 
 
-def _npy_header(rows: int, width: int, stored: "np.dtype") -> bytes:
-    """The file's header, of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
+def _npy_header(rows: int, width: int, stored_dtype: "np.dtype") -> bytes:
+    """A .npy header, of the same length for any ``rows``, since NumPy pads it for a growing first dimension."""
     import io
 
     from numpy.lib import format
 
     buffer = io.BytesIO()
-    format.write_array_header_1_0(buffer, {"descr": stored.str, "fortran_order": False, "shape": (rows, width)})
+    format.write_array_header_1_0(buffer, {"descr": stored_dtype.str, "fortran_order": False, "shape": (rows, width)})
     return buffer.getvalue()
 
 

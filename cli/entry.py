@@ -1,6 +1,6 @@
-"""The group of commands, and how an error becomes a line on stderr and an exit code.
+"""The group of all commands, which turns each error into a line on stderr and an exit code.
 
-Nothing here or at the top of a command's file imports NumPy or Numba: ``fastattn --help`` answers at once.
+Neither this file nor the top of a command's file imports NumPy or Numba, so that ``fastattn --help`` answers at once.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 
-# Each command is in a file of its name, which is imported when needed: all imports together take 15 ms.
+# Each command is in a file of its name, which is imported when the command runs: all files together take 15 ms.
 COMMANDS = (
     *"translate encode generate caption batch search rerank classify serve".split(),
     *"pull languages inspect verify convert warmup cache".split(),
@@ -30,7 +30,7 @@ CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE
 
 
 class Commands(Group):
-    """A group whose failures are one line each: ``fastattn: what is wrong``."""
+    """A group of commands whose failures print one line each: ``fastattn: what is wrong``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -41,31 +41,31 @@ class Commands(Group):
         return getattr(import_module(f"fastattn.cli.{cmd_name}"), cmd_name)  # type: ignore[no-any-return]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A reader that closed the pipe (``| head``) is not reported as an error."""
+        """Run a command; where the reader of its output closed the pipe (``| head``), exit without an error message."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             ctx.exit(CLOSED_PIPE)
 
     def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        """Run, then exit with the code that the README lists."""
+        """Run a command, then exit the process, with one of the codes that the command's help lists."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("once", UserWarning, append=True)
-                # One line, without the file's name and line of code that Python prints.
-                warnings.showwarning = lambda text, *place, **more: say(f"fastattn: {_one_line(str(text))}", err=True)
+                # One line, without the file and the line of code, which Python would print too.
+                warnings.showwarning = lambda text, *_, **options: say(f"fastattn: {_one_line(str(text))}", err=True)
                 code = super().main(args, prog_name, standalone_mode=False)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  an unexpected one is shown with its traceback
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  an unexpected one is printed with its traceback
             message, code = _explain(error)
             if message is None or os.environ.get("FASTATTN_DEBUG"):
-                import traceback  # slow to import, and rarely needed
+                import traceback  # a slow import that is rarely needed
 
                 for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
                     say(line, err=True)
             if message:
                 say(f"fastattn: {message}", err=True)
-        # Output that cannot be written (closed pipe, full disk) must not fail again when Python exits.
-        with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
+        # Buffered output that cannot be written (closed pipe, full disk) must not fail again when Python exits.
+        with contextlib.suppress(ValueError, AttributeError):  # stdout is missing or closed
             try:
                 sys.stdout.flush()
             except OSError:
@@ -74,12 +74,12 @@ class Commands(Group):
 
 
 def _explain(error: BaseException) -> tuple[str | None, int]:
-    """(line to print, exit code) of a failure; line "": print nothing, None: a bug of fastattn."""
+    """(line to print, exit code) for an error; line "" if there is nothing to say, None for a bug of fastattn."""
     if isinstance(error, FastattnError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "fastattn"
-        message = (isinstance(error, click.NoSuchOption) and _name_here(error)) or _one_line(error.format_message())
+        message = (isinstance(error, click.NoSuchOption) and _own_name(error)) or _one_line(error.format_message())
         return f"{message} (see {command} --help)", error.exit_code
     if isinstance(error, click.ClickException):
         return _one_line(error.format_message()), error.exit_code
@@ -88,22 +88,22 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason, 1
-    if isinstance(error, MemoryError) or _is_for_want_of_memory(error):
+    if isinstance(error, MemoryError) or _lacks_memory(error):
         return "not enough memory" + (f": {_one_line(str(error))[:200]}" if str(error) else ""), 1
     return None, 1
 
 
-def _name_here(error: click.NoSuchOption) -> str:
-    """The message for an option that another program has; "" for an unknown option."""
-    of_calls = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
-    foreign = (MODEL | of_calls).get(error.option_name.lstrip("-").replace("-", "_"), "")
+def _own_name(error: click.NoSuchOption) -> str:
+    """The message for an option that another program has under this name; "" for an unknown option."""
+    call_names = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
+    replacement = (MODEL | call_names).get(error.option_name.lstrip("-").replace("-", "_"), "")
     options = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
-    own_name = re.sub(r"^\w+", lambda match: options.get(match[0], match[0]), foreign)
-    return f"no option {error.option_name}; here it is {own_name}" if foreign else ""
+    own_name = re.sub(r"^\w+", lambda match: options.get(match[0], match[0]), replacement)
+    return f"no option {error.option_name}; here it is {own_name}" if replacement else ""
 
 
-def _is_for_want_of_memory(error: BaseException) -> bool:
-    """Whether lack of memory or address space caused an error that names another cause."""
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether memory or address space ran out, though the error names another cause."""
     text = str(error)
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return True
@@ -166,7 +166,7 @@ def commands(context: click.Context) -> None:
 
 
 def run() -> None:
-    """Run the process's command, with output in UTF-8 whatever the locale."""
+    """Run the command that the process's arguments name, with output in UTF-8 whatever the locale."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

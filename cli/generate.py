@@ -1,4 +1,4 @@
-"""``fastattn generate``: prompts in, a language model's answers out, as they come."""
+"""``fastattn generate``: reads prompts and writes a language model's answers, piece by piece or line by line."""
 
 import math
 import time
@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts, pace, report
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts, print_report, progress_text
 from fastattn.cli.options import Command, declare, open_model, without_none
 from fastattn.cli.printing import Progress, as_json
-from fastattn.cli.search_options import generation_options, typed_names
+from fastattn.cli.search_options import generation_options, options_as_typed
 from fastattn.system.files import OutputFile, one_line
 
 
@@ -92,25 +92,25 @@ def generate(
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
         model_options = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
-        generator, compiling = open_model("Generator", model, progress, **model_options)
+        generator, compilation = open_model("Generator", model, progress, **model_options)
         if (draft := options.pop("draft_model")) is not None:
             options["speculate"], _ = open_model("Generator", draft, progress, **model_options)
-        search, loaded = without_none(**options), time.monotonic()
-        as_prompt: Callable[[str], str] = str
-        if chat:  # the template writes the special tokens
-            as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
+        call_options, load_end = without_none(**options), time.monotonic()
+        prompt_of: Callable[[str], str] = str
+        if chat:  # the template writes the special tokens itself
+            prompt_of, call_options["special_tokens"] = partial(_conversation, generator.chat_template, system), False
         progress.enabled &= not output.is_terminal()
-        with typed_names():
-            generator.generate_iter((), details=True, **search)  # checks the options before any text is read
-        if "timeout" in search:  # compiling kernels does not count
-            generator.generate("a", **search | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
-        one_answer = search.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
+        with options_as_typed():
+            generator.generate_iter((), details=True, **call_options)  # checks the options before any text is read
+        if "timeout" in call_options:  # kernels are compiled first, since the timeout does not cover that
+            generator.generate("a", **call_options | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
+        one_answer = call_options.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
         if score:
-            _score(generator, lines, output, json, search.get("special_tokens", True))
-        elif one_answer and not (by_line or json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
-            _stream(generator, lines, output, as_prompt, search)
+            _score(generator, lines, output, json, call_options.get("special_tokens", True))
+        elif one_answer and not (by_line or json or len(prompts) > 1) and call_options.get("beam_size", 1) == 1:
+            _stream(generator, lines, output, prompt_of, call_options)
         else:
-            for line, answer in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
+            for line, answer in _answers(generator, lines, prompt_of, call_options | {"return_log_probs": log_probs}):
                 ranked = [answer, *answer.alternatives]
                 if json:
                     best, *alternatives = map(_record, ranked)
@@ -118,47 +118,47 @@ def generate(
                 else:
                     text = "\n".join(one_line(answer.text) for answer in ranked)
                 _write(output, text + "\n")
-                progress.show(pace(lines, time.monotonic() - loaded))
+                progress.show(progress_text(lines, time.monotonic() - load_end))
     if verbose:
-        report(lines, start, loaded, compiling)
+        print_report(lines, start, load_end, compilation)
 
 
 def _conversation(template: Any, system: str | None, text: str) -> str:
-    before = [] if system is None else [{"role": "system", "content": system}]
-    return template.render([*before, {"role": "user", "content": text}])  # type: ignore[no-any-return]
+    system_messages = [] if system is None else [{"role": "system", "content": system}]
+    return template.render([*system_messages, {"role": "user", "content": text}])  # type: ignore[no-any-return]
 
 
 def _stream(
-    generator: Any, lines: InputLines, output: OutputFile, as_prompt: Callable[[str], str], search: dict[str, Any]
+    generator: Any, lines: InputLines, output: OutputFile, prompt_of: Callable[[str], str], call_options: dict[str, Any]
 ) -> None:
     for burst in lines.bursts():
         for prompt in burst:
-            for piece in generator.stream(as_prompt(prompt), **search):
+            for piece in generator.stream(prompt_of(prompt), **call_options):
                 _write(output, piece)
             lines.finish()
             _write(output, "\n")
 
 
 def _answers(
-    generator: Any, lines: InputLines, as_prompt: Callable[[str], str], search: dict[str, Any]
+    generator: Any, lines: InputLines, prompt_of: Callable[[str], str], call_options: dict[str, Any]
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, Generation) for each line, in order; only lines that the generator reads ahead are in memory."""
+    """(line, Generation) for each line, in order. Only the lines that the generator reads ahead are in memory."""
     for burst in lines.bursts():
-        for answer in generator.generate_iter(map(as_prompt, burst), details=True, **search):
+        for answer in generator.generate_iter(map(prompt_of, burst), details=True, **call_options):
             yield lines.finish(), answer
 
 
 def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
     for burst in lines.bursts():
         for text in burst:
-            scored = generator.score(text, special_tokens=special_tokens)
-            perplexity = scored.perplexity if math.isfinite(scored.perplexity) else None
+            scores = generator.score(text, special_tokens=special_tokens)
+            perplexity = scores.perplexity if math.isfinite(scores.perplexity) else None
             lines.finish()
             if json:
-                record = {"text": text, "tokens": scored.tokens, "log_probs": scored.log_probs.tolist()}
+                record = {"text": text, "tokens": scores.tokens, "log_probs": scores.log_probs.tolist()}
                 _write(output, as_json(record | {"perplexity": perplexity}) + "\n")
             else:
-                _write(output, f"{scored.perplexity:.4f}\t{one_line(text)}\n")
+                _write(output, f"{scores.perplexity:.4f}\t{one_line(text)}\n")
 
 
 def _record(answer: Any) -> dict[str, Any]:

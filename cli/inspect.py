@@ -1,4 +1,4 @@
-"""``fastattn inspect``: describes a checkpoint, this machine's CPU and the installation."""
+"""``fastattn inspect``: describes a checkpoint, this machine and the installation, as named facts."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from fastattn.spec.recurrent import RecurrentSpec
     from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, LanguageTokens, TranslationText
 
-_NOTABLE = (
+_NOTABLE_FEATURES = (
     "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
     "neon fullfp16 bf16 dotprod i8mm sve sve2"
 ).split()
 
-# Extra -> what it adds.
+# Extra of the package -> what the extra adds.
 _EXTRAS = {
     "documents": "Markdown, Word, OpenDocument, EPUB, XLIFF and PO",
     "detect": "--from auto",
@@ -69,7 +69,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
-    """The facts of a checkpoint: architecture, weights, text settings."""
+    """The facts about a checkpoint: architecture, weights, text settings."""
     from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 
     spec = checkpoint.spec
@@ -78,17 +78,17 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     family = "Transformer" if kinds & {"attention", "patches"} else " and ".join(sorted(kinds))
     yield "model", f"{family} {spec.kind}"
     for name, stack in spec.stacks.items():
-        describe = _STACKS.get(stack.kind)
-        general = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
-        yield name, describe(stack) if describe else general
+        describe = _STACK_DESCRIPTIONS.get(stack.kind)
+        summary = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
+        yield name, describe(stack) if describe else summary
     if spec.head is not None:
         yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
     if isinstance(checkpoint.input, TranslationText):
         yield from _translation_facts(checkpoint.input)
         if checkpoint.shortlist is not None:
-            always, added = len(checkpoint.shortlist.always), len(checkpoint.shortlist.targets)
-            yield "shortlist", f"{always:,} target words, and {added:,} for those of the source"
+            common, by_source = len(checkpoint.shortlist.always), len(checkpoint.shortlist.targets)
+            yield "shortlist", f"{common:,} target words, and {by_source:,} for those of the source"
     elif isinstance(checkpoint.input, EncoderText):
         yield from _encoder_facts(checkpoint.input)
     elif isinstance(checkpoint.input, GeneratorText):
@@ -99,7 +99,7 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
 
 def _origin_facts(path: Path) -> Facts:
-    """Licence and makers, from a pulled folder's SOURCE_FILE; for another folder the licence in its model card."""
+    """Licence and origin in the SOURCE_FILE of a pulled folder; of any other folder the licence in the model card."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
@@ -148,11 +148,11 @@ def _describe_stack(stack: "StackSpec") -> str:
     return ", ".join(parts)
 
 
-_STACKS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recurrent": _describe_recurrent}
+_STACK_DESCRIPTIONS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recurrent": _describe_recurrent}
 
 
 def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
-    """The head's rows, its first layer if it has one, its outputs and some of their labels."""
+    """The rows that a head reads, its first layer if it has one, its outputs and some of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
     inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
     outputs = counted(head.outputs, "output")
@@ -161,7 +161,7 @@ def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     return ", ".join([rows, *inner, outputs])
 
 
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
@@ -172,8 +172,8 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     parameters = sum(tensor.size for tensor in distinct.values())
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint).name
-    # models of 4 bits have tables and projections of 8
-    count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES[precision] * parameters
+    # In a model of int4, tables and projections are int8.
+    count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES_PER_NUMBER[precision] * parameters
     size = f"{count / 1e6:,.1f} MB"
     stored = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
@@ -202,7 +202,7 @@ def _translation_facts(text: "TranslationText") -> Facts:
 
 
 def _describe_languages(form: "LanguageTokens") -> str:
-    """How a multilingual model learns the languages, with the first language's token as example."""
+    """Where a multilingual model's input and output name the languages, with the first language's token as example."""
     code, token = next(iter(form.tokens.items()))
     source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{form.prefix} ..."}[form.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
@@ -249,7 +249,7 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 
 
 def machine_facts() -> Facts:
-    """The facts of this machine: the CPU, the compiled code for it, versions."""
+    """The facts about this machine: CPUs, what compiled code uses, a GPU, the cache, extras, versions."""
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name, tiles_refusal
     from fastattn.system.cache_folder import NOWHERE, cache_root
@@ -257,14 +257,14 @@ def machine_facts() -> Facts:
 
     root, features, cpus = cache_root(), compiled_features(), usable_cpus()
 
-    import llvmlite  # after the kernels, which check the environment for Numba
+    import llvmlite  # after fastattn's runtime, which checks the environment variables of Numba
     import numba
     import numpy
 
     counts = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
     yield "cpu", f"{compiled_name()} ({platform.machine()}), {counts}"
     yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
-    yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
+    yield "features", " ".join(name for name in _NOTABLE_FEATURES if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
     yield "compiled for", f"{TARGET.name}: vectors of {TARGET.lanes} float32, {fma} fused multiply-add"
     yield "products", ", ".join(f"{name} by {_describe_products(name, TARGET)}" for name in ("bfloat16", "int8"))
@@ -294,11 +294,11 @@ def machine_facts() -> Facts:
 
 
 def _extra_facts() -> Facts:
-    """The extras of which every package is installed, and what the others add."""
+    """The extras whose packages are all installed, and what the missing extras add."""
     from importlib.metadata import PackageNotFoundError, distribution, requires
 
     packages: dict[str, list[str]] = {}
-    with contextlib.suppress(PackageNotFoundError):  # a clone that is not installed
+    with contextlib.suppress(PackageNotFoundError):  # fastattn runs from a clone and is not installed
         for line in requires("fastattn") or ():
             if match := re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line):
                 packages.setdefault(match[2], []).append(match[1])

@@ -1,4 +1,4 @@
-"""``fastattn languages``: between which languages models translate, the catalog's and Firefox's."""
+"""``fastattn languages``: lists the pairs of languages that models of the catalog and of Firefox translate."""
 
 import click
 

@@ -1,6 +1,6 @@
-"""Options and checks that several commands share, and how ``--help`` lays them out.
+"""Options and checks that several commands share, and the layout of ``--help``.
 
-Options stand under headings of their own, commands in the order of use, nothing is cut short.
+Help lists options under headings and commands in the order of use, and cuts no text short.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fastattn.cli.printing import Compiling, Progress, say
+from fastattn.cli.printing import Compilation, Progress, say
 from fastattn.system.option_names import what_was_meant
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose options may have headings; options without one come first, as click's own do."""
+    """A command whose options may have headings; options without a heading come first, as click's own do."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One section a heading, in the order in which each first comes."""
+        """Write a section for each heading, in the order of each heading's first option."""
         sections: dict[str, list[tuple[str, str]]] = {OPTIONS: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -56,14 +56,14 @@ class Group(click.Group):
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click's, with a hint for a misspelt name."""
+        """Do as click does, with a hint for a misspelt name."""
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}{what_was_meant(name, names)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each command's summary, uncut: click itself would cut it to a line."""
+        """Write each command's whole summary, which click would cut to one line."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in commands.items() if command]
         with formatter.section("Commands"):
@@ -83,7 +83,7 @@ class _Text(click.ParamType):
 
 
 class _Model(click.ParamType):
-    """A model's name or folder; the shell completes names of the catalog, and folders."""
+    """A model's name or folder. The shell's completion offers names of the catalog, and folders."""
 
     name = "model"
 
@@ -100,14 +100,14 @@ TEXT = _Text()
 OPTIONS = "Options"  # the heading of options without one
 
 
-def _lines(text: str) -> list[str]:
+def _option_lines(text: str) -> list[str]:
     return text.strip().replace("\n    ", " ").split("\n")
 
 
 TYPES = {"TEXT": TEXT, "MODEL": _Model(), "INTEGER": click.INT, "FLOAT": click.FLOAT}
-_COMMON = {
+_SHARED_OPTIONS = {
     name: line
-    for line in _lines("""
+    for line in _option_lines("""
 -m, --model MODEL: A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.
 --quality [tiny|base-memory|base]: Which of Firefox's models of two languages is preferred, from the fastest to the best
     (default: base).
@@ -133,20 +133,20 @@ _COMMON = {
 
 
 def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
-    """A decorator that gives a command options, written as its help shows them, one a line; indented lines continue it.
+    """A decorator that gives a command the options in ``text``, one a line; an indented line continues the one before.
 
         -t, --threads INTEGER>=1 -> parameter: Description. [default: 1]
 
-    The word behind the names is one of TYPES, perhaps with a minimum, choices as [a|b], or a metavar of a string; "..."
-    behind it: the option may be repeated. Without a word the option is a flag with the values True and False, or by
-    ``-> parameter=VALUE`` this value and None. A description may end in "[required]". ``--threads`` alone is the option
-    of _COMMON, ``--precision [a|b]`` the same with choices of its own. A line without "--" is the heading of the
-    options behind it.
+    The word behind an option's names is one of TYPES, perhaps with a minimum, choices such as [a|b], or the metavar of
+    a string; "..." behind the word: the option may be repeated. Without a word the option is a flag: its values are
+    True and False, or with ``-> parameter=VALUE`` VALUE and None. A description may end in "[required]". ``--threads``
+    alone is the shared option of that name, ``--precision [a|b]`` a shared option with other choices. A line without
+    "--" is the heading of the options that follow.
 
     attributes  parameter -> further arguments of click.option
     """
     options, heading = [], OPTIONS
-    for line in _lines(text):
+    for line in _option_lines(text):
         if "--" in line:
             options.append(_option(line, heading, attributes))
         else:
@@ -161,57 +161,57 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
 
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
-    declared, _, description = line.partition(": ")
-    own_choices = ""
+    declaration, _, description = line.partition(": ")
+    choices = ""
     if not description:
-        declared, _, own_choices = declared.partition(" ")
-        declared, _, description = _COMMON[declared].partition(": ")
-    declared, _, parameter = declared.partition(" -> ")
-    names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
-    kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]
+        declaration, _, choices = declaration.partition(" ")
+        declaration, _, description = _SHARED_OPTIONS[declaration].partition(": ")
+    declaration, _, parameter = declaration.partition(" -> ")
+    names = [word.rstrip(",") for word in declaration.split() if word.startswith("-")]
+    type_name, *dots = choices.split() or [word for word in declaration.split() if not word.startswith("-")] or [""]
     parameter, _, value = parameter.partition("=")
     parameter = parameter or names[-1].lstrip("-").replace("-", "_")
-    settings: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
+    settings: dict[str, Any] = {"heading": heading, "multiple": bool(dots)}
     if description.endswith(" [required]"):
         settings["required"], description = True, description.removesuffix(" [required]")
     elif description.endswith("]") and " [default: " in description:
         description, _, settings["default"] = description[:-1].rpartition(" [default: ")
         settings["show_default"] = True
-    number, _, least = kind.partition(">=")
+    number_type, _, minimum = type_name.partition(">=")
     if value:
         settings |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
-    elif not kind:
+    elif not type_name:
         settings |= {"default": None} if "/" in names[0] else {"is_flag": True}
-    elif least:
-        settings["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
-    elif kind.startswith("["):
-        settings["type"] = click.Choice(kind[1:-1].split("|"))
+    elif minimum:
+        settings["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number_type](min=int(minimum))
+    elif type_name.startswith("["):
+        settings["type"] = click.Choice(type_name[1:-1].split("|"))
     else:
-        settings |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
+        settings |= {"type": TYPES[type_name]} if type_name in TYPES else {"metavar": type_name}
     settings |= attributes.get(parameter, {})
     return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=description, **settings)
 
 
 def without_none(**options: Any) -> dict[str, Any]:
-    """The options that are not None: the API has the defaults of all further options."""
+    """The options that are not None; for all others the API has defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def located(model: str, progress: Progress) -> str:
-    """``model`` itself if it is a path, else the folder of the model of that name, downloaded if missing."""
+def find_model(model: str, progress: Progress) -> str:
+    """``model`` if it is a path, else the folder of the model with that name, which is downloaded if it is missing."""
     if os.path.exists(model):
         return model
     from fastattn.weights.download import named
 
     if (entry := named(model)) is not None:
-        return located_entry(entry, progress)
+        return find_entry(entry, progress)
     from fastattn.weights.download import hub
 
     return str(hub.fetch(model, bars=progress.enabled)) if hub.is_hub_name(model) else model
 
 
 def announce_default(name: str, remark: str) -> None:
-    """Say on a terminal which default checkpoint is used, and how to choose another."""
+    """Say on a terminal which model is used by default; ``remark`` says how to choose another."""
     from fastattn.weights.download.catalog import CATALOG
 
     if sys.stderr is not None and sys.stderr.isatty():
@@ -219,8 +219,8 @@ def announce_default(name: str, remark: str) -> None:
         say(f"fastattn: {name}, {title} ({remark})", err=True)
 
 
-def located_encoder(model: str | None, progress: Progress) -> Path:
-    """The folder of an encoder's model, or of the default one."""
+def find_encoder(model: str | None, progress: Progress) -> Path:
+    """The folder of an encoder, by default of the default encoder; a missing one is downloaded."""
     from fastattn.weights import download
     from fastattn.weights.download.catalog import CATALOG, DEFAULT_ENCODER
 
@@ -228,22 +228,22 @@ def located_encoder(model: str | None, progress: Progress) -> Path:
         announce_default(DEFAULT_ENCODER, "-m chooses another")
     progress.show(f"loading {model or DEFAULT_ENCODER}")
     if model is not None:
-        return download.resolve(located(model, progress))
-    return download.resolve(located_entry(CATALOG[DEFAULT_ENCODER], progress))  # not a folder of that name
+        return download.resolve(find_model(model, progress))
+    return download.resolve(find_entry(CATALOG[DEFAULT_ENCODER], progress))  # even if there is a folder of that name
 
 
-def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:
-    """(an object of the public class ``kind``, what was compiled for it).
+def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compilation]:
+    """(an object of the public class ``kind``; the Compilation of its kernels).
 
-    model    None: the default encoder
-    options  of the class; those that are None are left out
+    model    name or path; None: the default encoder
+    options  arguments of the class; arguments that are None are left out
     """
-    with loading():
-        path = located_encoder(model, progress)
-        compiling = Compiling(progress)
-        # Imported only after its model is found: Numba comes with it.
+    with pause_gc():
+        path = find_encoder(model, progress)
+        compilation = Compilation(progress)
+        # The class is imported, and Numba with it, only after the model is found.
         constructor = getattr(import_module(_CLASSES[kind]), kind)
-        return constructor(path, **without_none(**options)), compiling
+        return constructor(path, **without_none(**options)), compilation
 
 
 _CLASSES = {
@@ -255,8 +255,8 @@ _CLASSES = {
 }
 
 
-def located_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:
-    """The folder of a model of the catalog or of Firefox; a download is announced."""
+def find_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:
+    """The folder of a model of the catalog or of Firefox; a missing one is announced and downloaded."""
     if entry.folder.is_dir():
         return str(entry.folder)
     from fastattn.weights.download.pull import is_offline
@@ -265,27 +265,27 @@ def located_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> s
         size = f"{entry.file_size / 1e6:.0f} MB"
         progress.clear()
         say(f"fastattn: fetching {entry.name}, {entry.title}; {size}, licence {entry.licence}", err=True)
-    return str(fetched(entry, progress))
+    return str(fetch_entry(entry, progress))
 
 
-def fetched(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> Path:
-    """The folder of a model of the catalog or of Firefox; a download shows its progress."""
+def fetch_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> Path:
+    """The folder of a model of the catalog or of Firefox; a missing one is downloaded, with its progress shown."""
     from fastattn.weights.download import fetch
 
-    def received(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         progress.show(f"{entry.name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
-    folder = fetch(entry, received)
+    folder = fetch(entry, on_progress)
     progress.clear()
     return folder
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Stop the garbage collector in the block, and exclude the block's objects from all later collections.
 
-    For imports and a model's construction: half a million objects, hardly one of which is dropped. Collections would
-    take a sixth of a short command's time, in part when Python ends.
+    Imports and a model's construction make half a million objects and drop hardly any. Collections would take a sixth
+    of a short command's time, part of it when Python ends.
     """
     was_enabled = gc.isenabled()
     gc.disable()

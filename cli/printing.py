@@ -1,4 +1,4 @@
-"""Messages and progress on the terminal; results go through ``lines.open_output``."""
+"""Messages and progress on the terminal. Results of commands go through ``open_output`` (``cli/lines.py``) instead."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from fastattn.system.progress import Progress
 
 
 def say(text: str = "", err: bool = False) -> None:
-    """Print a line on stdout or stderr, with control characters, line ends included, escaped."""
+    """Print a line on stdout or stderr; control characters, also line ends, are escaped."""
     click.echo(printable(text), err=err)
 
 
 def as_json(value: Any, allow_nan: bool = True) -> str:
-    import json  # where it is asked for: 1 ms
+    import json  # imported at the first call, since it takes 1 ms
 
     return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)
 
 
-class Compiling:
-    """Says once that kernels are being compiled, and shows on a terminal which; says if they cannot be stored."""
+class Compilation:
+    """Counts compiled kernels. Says once that some are compiled, names them on a terminal, says if none can be kept."""
 
     def __init__(self, progress: Progress):
         from fastattn.runtime.compiling import cache_fault, on_compile
@@ -28,23 +28,23 @@ class Compiling:
         self.kernels = 0
         self._progress = progress
         self._cache_fault = cache_fault
-        self._told = False
-        on_compile(self._compiles)
+        self._fault_reported = False
+        on_compile(self._on_kernel)
 
-    def _compiles(self, kernel: str) -> None:
+    def _on_kernel(self, kernel: str) -> None:
         self.kernels += 1
         if self.kernels == 1:
             self._progress.clear()
             say("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
         fault = self._cache_fault()
-        if fault and not self._told:  # the first message said once
-            self._told = True
+        if fault and not self._fault_reported:
+            self._fault_reported = True
             self._progress.clear()
             say(f"fastattn: {fault}", err=True)
         self._progress.show(f"compiling {kernel}", at_once=True)
 
     def remark(self) -> str:
-        """For a line of timings: how many kernels were compiled meanwhile."""
+        """The end of a line of timings that says how many kernels were compiled meanwhile; "" if none was."""
         verb = "was" if self.kernels == 1 else "were"
         return f"; {counted(self.kernels, 'kernel')} {verb} compiled meanwhile" if self.kernels else ""
 

@@ -1,11 +1,11 @@
-"""``fastattn pull``: download a checkpoint from the catalog or the Hugging Face hub, or list the catalog."""
+"""``fastattn pull``: downloads models of the catalog, of Firefox or of the Hugging Face hub, or lists the catalog."""
 
 import re
 from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.options import declare, fetched
+from fastattn.cli.options import declare, fetch_entry
 from fastattn.cli.printing import Progress, say
 from fastattn.errors import CheckpointError, InputError
 
@@ -46,7 +46,7 @@ def pull(names: tuple[str, ...], quality: str | None) -> None:
         for entry in CATALOG.values():
             status = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
             say(f"{entry.name:<{width}}  {entry.kind}, {status}, {entry.licence}: {entry.title}")
-    # a misspelt one is found before the first download
+    # All names are looked up first, so that a misspelt one fails before the first download.
     requests = [name if is_hub_name(name) else _entries(name, quality) for name in names]
     for models in requests:
         if isinstance(models, str):
@@ -57,7 +57,7 @@ def pull(names: tuple[str, ...], quality: str | None) -> None:
 
 
 def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxModel]":
-    """The catalog's model of that name, or those between two languages."""
+    """The catalog's model of that name, or the one or two models between the languages of a pair such as de-en."""
     from fastattn.weights.download import models_between
     from fastattn.weights.download.catalog import CATALOG, PAIR, lookup
 
@@ -72,7 +72,7 @@ def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxMode
 
 def _pull(entry: "CatalogEntry | FirefoxModel") -> None:
     with Progress() as progress:
-        folder = fetched(entry, progress)
+        folder = fetch_entry(entry, progress)
     say(f"{entry.name}: {entry.title}")
     say(f"licence: {entry.licence}")
     say(f"origin:  {entry.origin}")
@@ -85,6 +85,6 @@ def _pull_from_hub(name: str) -> None:
     with Progress() as progress:
         folder = hub.fetch(name, bars=progress.enabled)
     say(name)
-    card = folder if folder.is_dir() else folder.parent  # an Argos package is a file
-    say(f"licence: {hub.licence(card) or 'not stated by the model card'}")
+    card_folder = folder if folder.is_dir() else folder.parent  # an Argos package is a file
+    say(f"licence: {hub.licence(card_folder) or 'not stated by the model card'}")
     say(f"folder:  {folder}")

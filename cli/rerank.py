@@ -1,4 +1,4 @@
-"""``fastattn rerank``: documents by how well they answer a query."""
+"""``fastattn rerank``: sorts documents by how well they answer a query."""
 
 import math
 from itertools import chain
@@ -69,7 +69,7 @@ def _as_json(query: str, ranked: list[dict[str, Any]]) -> str:
 
     results = []
     for entry in ranked:
-        score = float(str(float32(entry["score"])))  # the shortest decimals of the float32
+        score = float(str(float32(entry["score"])))  # the shortest decimal fraction of the float32
         number = score if math.isfinite(score) else None
         results.append({"score": number, "row": entry["corpus_id"], "text": entry["text"]})
     return as_json({"query": query, "results": results}) + "\n"

@@ -1,4 +1,4 @@
-"""``fastattn search``: the rows of a file of vectors that are most similar to a query."""
+"""``fastattn search``: finds the rows of a file of vectors that are most similar to queries."""
 
 import math
 from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from fastattn.encoders.encoder import Encoder
 
-TOGETHER = 64  # queries for which the vectors are read once
-_Row = tuple[Any, int, str | None]  # score, row, text
+QUERIES_AT_ONCE = 64  # queries for which the vectors are read together
+_FoundRow = tuple[Any, int, str | None]  # score, row, text
 
 
 @click.command(
@@ -87,29 +87,29 @@ def search(
             raise InputError(f"{vectors_path}: {expected}, got {corpus_ND.dtype} {corpus_ND.shape}")
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
-        texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
+        text_of_row = None if texts_path is None else _text_of_row(texts_path, len(corpus_ND), vectors_path)
         encoder, _ = open_model("Encoder", model, progress, **options)
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
-        searched = {"threads": options["threads"], **without_none(device=options["device"])}
+        search_options = {"threads": options["threads"], **without_none(device=options["device"])}
         query_options = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if query_options.get("output_dtype", "float32").endswith("binary") else score_function
-        decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
+        decimals, with_query = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
-            while queries_Q := list(islice(burst, TOGETHER)):
+            while queries_Q := list(islice(burst, QUERIES_AT_ONCE)):
                 vectors_QD = encoder.encode_query(queries_Q, **query_options)
-                nearest = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
-                for query, scores_k, ids_k in zip(queries_Q, nearest.scores, nearest.ids, strict=True):
-                    rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
-                    shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
-                    table = f"{query}\n" * headed + _as_table(shown, decimals)
-                    output.write((_as_json(query, shown) if json else table).encode())
+                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **search_options)
+                for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
+                    numbers = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
+                    rows = [(score, row, None if text_of_row is None else text_of_row(row)) for score, row in numbers]
+                    table = f"{query}\n" * with_query + _as_table(rows, decimals)
+                    output.write((_as_json(query, rows) if json else table).encode())
                 output.flush()
 
 
-def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
-    """A function from a row to the file's line; InputError unless the file has ``rows`` lines."""
+def _text_of_row(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
+    """A function that gives a row's text, its line in the file; InputError unless the file has ``rows`` lines."""
     with open_bytes(path) as file:
         lines = list(raw_lines(file, path))
     if len(lines) != rows:
@@ -118,40 +118,40 @@ def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
     return lambda row: as_text(lines[row], row + 1, path)
 
 
-def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sample: str | None) -> dict[str, Any]:
-    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where the model has none.
+def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, calibration: str | None) -> dict[str, Any]:
+    """Arguments of ``encode_query`` for query vectors like the corpus; InputError if the model makes no such vectors.
 
-    sample  a file of vectors for the ranges of integers; None: bytes are packed bits
+    calibration  a file of float vectors, for the ranges of whole numbers; None: whole numbers are packed bits
     """
     from fastattn.vectors.quantized import calibrated_ranges
 
-    width, dtype, most = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
-    bits = corpus_ND.dtype.kind != "f" and sample is None
-    widest = -(-most // 8) if bits else most
-    if not 0 < width <= widest:
-        form = " as packed bits; --calibration is for other bytes" if bits else ""
+    width, dtype, dimension = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
+    is_packed = corpus_ND.dtype.kind != "f" and calibration is None
+    most_columns = -(-dimension // 8) if is_packed else dimension
+    if not 0 < width <= most_columns:
+        form = " as packed bits; --calibration is for other bytes" if is_packed else ""
         raise InputError(
-            f"{path} has rows of {width} {dtype}; expected 1 to {widest}, the model's {most} numbers{form}"
+            f"{path} has rows of {width} {dtype}; expected 1 to {most_columns}, the model's {dimension} numbers{form}"
         )
-    numbers = min(most, 8 * width if bits else width)
-    options: dict[str, Any] = {"truncate_dim": numbers if numbers < most else None}
-    if bits:
+    dimensions = min(dimension, 8 * width if is_packed else width)
+    options: dict[str, Any] = {"truncate_dim": dimensions if dimensions < dimension else None}
+    if is_packed:
         options["output_dtype"] = "ubinary" if dtype == "uint8" else "binary"
-    elif sample is not None:
-        options |= {"output_dtype": dtype, "ranges": calibrated_ranges(open_array(sample), numbers)}
+    elif calibration is not None:
+        options |= {"output_dtype": dtype, "ranges": calibrated_ranges(open_array(calibration), dimensions)}
     return options
 
 
-def _as_table(rows: list[_Row], decimals: int) -> str:
+def _as_table(rows: list[_FoundRow], decimals: int) -> str:
     lines = []
     for rank, (score, row, text) in enumerate(rows, start=1):
         lines.append("\t".join([str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]))
     return "".join(f"{line}\n" for line in lines)
 
 
-def _as_json(query: str, rows: list[_Row]) -> str:
+def _as_json(query: str, rows: list[_FoundRow]) -> str:
     results = []
     for score, row, text in rows:
-        number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32
+        number = float(str(score)) if math.isfinite(score) else None  # the shortest decimal fraction of the float32
         results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
     return as_json({"query": query, "results": results}) + "\n"

@@ -1,4 +1,4 @@
-"""The options of searches: those of every command that translates, and of the one that generates."""
+"""The options of searches, for the commands that translate and for ``fastattn generate``."""
 
 import contextlib
 import re
@@ -24,18 +24,18 @@ class _TextFile(click.ParamType):
             self.fail(f"{value}: expected UTF-8", param, context)
 
 
-SEVERAL: dict[str, Any] = {"type": TEXT, "callback": lambda context, param, texts: list(texts) or None}
-# The fields of DecodingOptions, by their names; None for each that is not given.
-_SCORES = """
+TEXT_LIST: dict[str, Any] = {"type": TEXT, "callback": lambda context, param, texts: list(texts) or None}
+# The fields of DecodingOptions by their names, each None if the command line lacks the option.
+_SCORE_OPTIONS = """
 --patience FLOAT: Go on until beam size x patience hypotheses have ended (default: 1).
 --length-penalty FLOAT: Divide scores by the length to this power (default: the checkpoint's own, else 1)."""
-_REPETITIONS = """
+_REPETITION_OPTIONS = """
 --repetition-penalty FLOAT: Above 1: discourage tokens produced already (default: the checkpoint's own, else 1).
 --presence-penalty FLOAT: Subtract this from the logits of tokens produced already (default: 0).
 --frequency-penalty FLOAT: Subtract this from a token's logit each time that it was produced (default: 0).
 --no-repeat-ngram INTEGER -> no_repeat_ngram_size: Never produce an n-gram of this size twice (default: the checkpoint's
     own, else 0, no such rule)."""
-_LIMITS_AND_SAMPLES = """
+_LIMIT_AND_SAMPLING_OPTIONS = """
 --timeout SECONDS: Give up a line whose search takes longer; lines in one batch share the time (default: no limit but
     the length).
 --suppress TEXT ... -> suppress_sequences: Never produce TEXT, as the tokenizer splits it; may be given several times.
@@ -51,9 +51,9 @@ search_options = declare(
     f"""
 Search options
 -b, --beam-size INTEGER: Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 for
-    sampling, and never less than -n).{_SCORES}
+    sampling, and never less than -n).{_SCORE_OPTIONS}
 --word-penalty FLOAT: Subtract this from a score for each token (default: the checkpoint's own, else 0).
---coverage-penalty FLOAT: Weight of a penalty for untranslated source words (default: 0, none).{_REPETITIONS}
+--coverage-penalty FLOAT: Weight of a penalty for untranslated source words (default: 0, none).{_REPETITION_OPTIONS}
 --min-length INTEGER -> min_decoding_length: Least tokens of a translation (default: the checkpoint's own, else 1).
 --max-length INTEGER -> max_decoding_length: Most tokens of a translation (default: the checkpoint's own, else 256, or
     twice the source's if that is more).
@@ -68,16 +68,16 @@ Search options
 --no-shortlist -> shortlist=False: Choose from all words (default: from the checkpoint's shortlist for the source, if it
     has one).
 --disable-unk -> disable_unk=True: Never produce the unknown token.
---replace-unknowns -> replace_unknowns=True: Replace unknown tokens by source words.{_LIMITS_AND_SAMPLES}
+--replace-unknowns -> replace_unknowns=True: Replace unknown tokens by source words.{_LIMIT_AND_SAMPLING_OPTIONS}
 """,
     timeout={"type": float},
-    suppress_sequences=SEVERAL,
+    suppress_sequences=TEXT_LIST,
 )
 generation_options = declare(
     f"""
 Search options
 -b, --beam-size INTEGER: Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 1, and
-    never less than -n).{_SCORES}{_REPETITIONS}
+    never less than -n).{_SCORE_OPTIONS}{_REPETITION_OPTIONS}
 --max-new-tokens INTEGER: Most tokens of an answer (default: the checkpoint's own, else 256; the context is a limit
     too).
 --min-new-tokens INTEGER: Suppress end tokens for so many tokens (default: the checkpoint's own, else 0).
@@ -91,29 +91,29 @@ Search options
 --speculate -> speculate=prompt: Propose what stood behind the last tokens before: the same answer, sooner where it
     repeats the prompt.
 --draft-model MODEL: Propose what this smaller model with the same vocabulary says: the same answer, sooner where they
-    agree.{_LIMITS_AND_SAMPLES}
+    agree.{_LIMIT_AND_SAMPLING_OPTIONS}
 """,
-    stop=SEVERAL,
-    end_token=SEVERAL,
+    stop=TEXT_LIST,
+    end_token=TEXT_LIST,
     regex={"type": TEXT},
     json_schema={"type": _TextFile()},
     timeout={"type": float},
-    suppress_sequences=SEVERAL,
+    suppress_sequences=TEXT_LIST,
 )
 
 
 @contextlib.contextmanager
-def typed_names() -> Iterator[None]:
-    """Inside the block, an InputError of the API gets the command line's names of options."""
+def options_as_typed() -> Iterator[None]:
+    """Replace names of arguments in an InputError of the API by options as they are typed."""
     try:
         yield
     except InputError as error:
-        raise InputError(_as_typed(str(error))) from None
+        raise InputError(_with_typed_options(str(error))) from None
 
 
-def _as_typed(message: str) -> str:
+def _with_typed_options(message: str) -> str:
     parameters = click.get_current_context().command.params
-    typed = {option.name: option.opts[-1] for option in parameters if getattr(option, "heading", OPTIONS) != OPTIONS}
-    typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
-    names = "|".join(map(str, typed))
-    return re.sub(rf"\b({names})\b(=?)", lambda match: typed[match[1]] + match[2].replace("=", " "), message)
+    options = {option.name: option.opts[-1] for option in parameters if getattr(option, "heading", OPTIONS) != OPTIONS}
+    options |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
+    names = "|".join(map(str, options))
+    return re.sub(rf"\b({names})\b(=?)", lambda match: options[match[1]] + match[2].replace("=", " "), message)

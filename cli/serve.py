@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fastattn.cli.interrupt import leave_signals
+from fastattn.cli.interrupt import restore_signals
 from fastattn.cli.options import Command, declare
 from fastattn.errors import FastattnError, InputError
 
@@ -60,16 +60,16 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         raise FastattnError(f"serve needs {error.name}: pip install 'fastattn[serve]'") from None
     from fastattn.serve.settings import ServerSettings
 
-    named_models = tuple(map(_named, models))
-    if len(dict(named_models)) < len(named_models):
+    served_models = tuple(map(_name_and_path, models))
+    if len(dict(served_models)) < len(served_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
-    renamed = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
-    settings = {renamed.get(name, name): value for name, value in options.items() if value is not None}
-    leave_signals()
-    run_server(ServerSettings(named_models, idle=60 * idle, **settings), host, port)
+    names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
+    settings = {names.get(name, name): value for name, value in options.items() if value is not None}
+    restore_signals()
+    run_server(ServerSettings(served_models, idle=60 * idle, **settings), host, port)
 
 
-def _named(model: str) -> tuple[str, str]:
+def _name_and_path(model: str) -> tuple[str, str]:
     """(name, path) of NAME, PATH or NAME=PATH."""
     name, separator, path = model.partition("=")
     if separator and name and path and "/" not in name:

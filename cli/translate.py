@@ -1,4 +1,4 @@
-"""``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
+"""``fastattn translate``: reads lines and writes their translations, in order, each as soon as it is finished."""
 
 import hashlib
 import math
@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from fastattn._version import VERSION
-from fastattn.cli.documents import planned, translate_documents
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
-from fastattn.cli.options import Command, announce_default, declare, loading, located, located_entry, without_none
-from fastattn.cli.printing import Compiling, Progress, as_json, say
-from fastattn.cli.search_options import search_options, typed_names
+from fastattn.cli.documents import plan_documents, translate_documents
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, print_report, progress_text
+from fastattn.cli.options import Command, announce_default, declare, find_entry, find_model, pause_gc, without_none
+from fastattn.cli.printing import Compilation, Progress, as_json, say
+from fastattn.cli.search_options import options_as_typed, search_options
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
@@ -23,8 +23,8 @@ from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
-# Options for known translations: terms, memories, a cache.
-NAMES = ("glossary", "keep", "guard", "memory", "cache")
+# Options whose translators are put around the model's: terms, memories, a cache.
+KNOWN_OPTIONS = ("glossary", "keep", "guard", "memory", "cache")
 
 known_options = declare("""
 --glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
@@ -173,18 +173,18 @@ def translate(
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
     extras, language = options.pop("extras"), target or (entries[-1].name.rpartition("-")[2] if entries else None)
-    around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
-    shown = options.pop("show_attention")
-    if shown is not None:
-        if shown != "-" and not shown.lower().endswith((".html", ".svg")):
-            raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {shown}")
-        if len(texts) != 1 or len(models) > 1 or source == AUTO or any(around.values()):
+    wrappers, alignments = {name: options.pop(name) for name in KNOWN_OPTIONS}, options.pop("alignments")
+    plot_path = options.pop("show_attention")
+    if plot_path is not None:
+        if plot_path != "-" and not plot_path.lower().endswith((".html", ".svg")):
+            raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {plot_path}")
+        if len(texts) != 1 or len(models) > 1 or source == AUTO or any(wrappers.values()):
             raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
-    choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
-    key = repr((names, source, target, quality, prompt, choices, around, file_contents(around), fields, extras))
-    documents = planned(input_path, output_path, out_dir, form, as_lines, key, any(fields))
+    key_options = {name: value for name, value in options.items() if name not in ("threads", "processes")}
+    key = repr((names, source, target, quality, prompt, key_options, wrappers, file_contents(wrappers), fields, extras))
+    documents = plan_documents(input_path, output_path, out_dir, form, as_lines, key, any(fields))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:
@@ -192,26 +192,26 @@ def translate(
     lines = open_lines(texts, input_path, on_error) if documents is None else None
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
-        with loading():
-            compiling = Compiling(progress)
+        with pause_gc():
+            compilation = Compilation(progress)
             progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
-            paths = [located_entry(entry, progress) for entry in entries] or [
-                located(name, progress) for name in models
-            ]
+            paths = [find_entry(entry, progress) for entry in entries]
+            paths = paths or [find_model(name, progress) for name in models]
             keys = ("precision", "cache_precision", "threads", "device", "processes")
             settings = without_none(**{key: options.pop(key) for key in keys})
             languages = without_none(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
                 search = without_none(**options) | DETAILS
-                translator = _detecting(target, quality, settings, search, progress, around)
+                translator = _open_detecting(target, quality, settings, search, progress, wrappers)
             else:
-                pair = _pair(names, source, target)
-                translator, search = _opened(paths, languages, prompt, settings, without_none(**options), around, pair)
+                pair = _language_pair(names, source, target)
+                search = without_none(**options)
+                translator, search = _open_translator(paths, languages, prompt, settings, search, wrappers, pair)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
         if source != AUTO:
-            _begin(translator, search)
+            _check_options(translator, search)
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         if lines is None:
@@ -221,25 +221,26 @@ def translate(
             if verbose:
                 say(f"{count} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return
-        printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
-        printing.alignments = alignments
+        writer = ResultWriter(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
+        writer.alignments = alignments
         for result in _results(translator, lines, search, progress, loaded):
-            printing.write(*result)
-            if shown is not None and result[0].error is None:
-                _show(translator, shown, result[0].text, result[1].text, languages, output)
+            writer.write(*result)
+            if plot_path is not None and result[0].error is None:
+                _draw(translator, plot_path, result[0].text, result[1].text, languages, output)
     if verbose:
-        report(lines, start, loaded, compiling)
-    of = counted(printing.lines, "line")
-    if printing.marked:
-        say(f"fastattn: {printing.marked} of {of} may be no translation, the first: {printing.first}", err=True)
-    if printing.unsure:
-        unsure = f"the language of {printing.unsure} of {of} is unsure"
-        say(f"fastattn: {unsure}, the first: {printing.first_unsure}", err=True)
+        print_report(lines, start, loaded, compilation)
+    total = counted(writer.lines, "line")
+    if writer.remarked:
+        remarked = f"{writer.remarked} of {total} may be no translation"
+        say(f"fastattn: {remarked}, the first: {writer.first_remarked}", err=True)
+    if writer.unsure:
+        unsure_text = f"the language of {writer.unsure} of {total} is unsure"
+        say(f"fastattn: {unsure_text}, the first: {writer.first_unsure}", err=True)
     lines.check("translated")
 
 
-def _show(translator: Any, path: str, text: str, translation: str, languages: Options, output: OutputFile) -> None:
-    """Draw what the model looks at in a text while it writes its translation."""
+def _draw(translator: Any, path: str, text: str, translation: str, languages: Options, output: OutputFile) -> None:
+    """Draw the attention weights of the model over a text while it writes the translation; path "-": as lines."""
     if not hasattr(translator, "looks"):
         raise InputError("--show-attention is for an encoder-decoder model")
     plot = translator.looks(text, translation, **languages).plot()
@@ -251,28 +252,28 @@ def _show(translator: Any, path: str, text: str, translation: str, languages: Op
 
 AUTO = "auto"
 DETAILS = {"details": True, "return_scores": False}
-# What a Generator calls options of a search that count the answer's tokens.
-_RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
+# Options of a search that a Generator knows by other names, since there they count an answer's tokens.
+_GENERATION_NAMES = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
 
 
-def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
-    """(source, target) language of the models, by the options, else by the models' names; "" where unknown."""
+def _language_pair(names: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
+    """(source, target) language by the options, else by the names of the first and the last model; "" if unknown."""
     first, last = (re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", name) for name in (names[0], names[-1]))
     return source or (first[1] if first else ""), target or (last[2] if last else "")
 
 
-def _opened(
+def _open_translator(
     paths: list[str],
     languages: Options,
     prompt: str | None,
     settings: Options,
     search: Options,
-    around: Options,
+    wrappers: Options,
     pair: tuple[str, str],
 ) -> tuple[Any, Options]:
-    """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
+    """(translator, options of its calls): a Translator, a chain of two, or a language model's if it has both languages.
 
-    around, pair  options and languages for ``with_known``
+    wrappers, pair  options and languages for ``add_wrappers``
     """
     if prompt is None and "cache_precision" not in settings:
         from fastattn.translation.translator import Translator
@@ -280,7 +281,7 @@ def _opened(
         try:
             opened = [Translator(path, **settings) for path in paths]
             translator = opened[0] if len(opened) == 1 else Translator.chain(*opened)
-            return with_known(translator, paths, settings | languages, around, pair), search | languages | DETAILS
+            return add_wrappers(translator, paths, settings | languages, wrappers, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
@@ -288,24 +289,24 @@ def _opened(
 
     if "processes" in settings:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
-    if any(around.values()):
+    if any(wrappers.values()):
         raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
     translating = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
-    return translating, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
+    return translating, {_GENERATION_NAMES.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
-def _detecting(
-    target: str | None, quality: str | None, settings: Options, search: Options, progress: Progress, around: Options
+def _open_detecting(
+    target: str | None, quality: str | None, settings: Options, search: Options, progress: Progress, wrappers: Options
 ) -> Any:
-    """A translator from any language, which opens the models of a language when it first occurs."""
+    """A translator from any language, which opens a language's models when the language first occurs."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
-        paths = [located_entry(model, progress) for model in models_between(code, target, quality)]
-        translator = _opened(paths, {}, None, settings, {}, around, (code, target or ""))[0]
+        paths = [find_entry(model, progress) for model in models_between(code, target, quality)]
+        translator = _open_translator(paths, {}, None, settings, {}, wrappers, (code, target or ""))[0]
         try:
-            _begin(translator, search)
+            _check_options(translator, search)
         except InputError as error:
             raise click.UsageError(str(error)) from None  # the options are wrong, not the text
         return translator
@@ -313,9 +314,9 @@ def _detecting(
     return DetectingTranslator(iso_code(target or ""), open_from)
 
 
-def _begin(translator: Any, search: dict[str, Any]) -> None:
-    """Check the options before any text is read; compile kernels first if there is a timeout."""
-    with typed_names():
+def _check_options(translator: Any, search: dict[str, Any]) -> None:
+    """Check the options before any text is read. With a timeout, also compile the kernels, which it does not cover."""
+    with options_as_typed():
         translator.translate_iter((), **search)
     if "timeout" in search:
         translator.translate("a", **search | {"timeout": None})
@@ -324,23 +325,23 @@ def _begin(translator: Any, search: dict[str, Any]) -> None:
 def _results(
     translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, result) for each line, in order; only lines that the translator reads ahead are in memory."""
+    """(line, result) for each line, in order. Only the lines that the translator reads ahead are in memory."""
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
             line = lines.finish(result if isinstance(result, FastattnError) else None)
-            progress.show(pace(lines, time.monotonic() - start))
+            progress.show(progress_text(lines, time.monotonic() - start))
             yield line, result
 
 
-def with_known(
+def add_wrappers(
     translator: Any, paths: list[str], settings: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
 ) -> Any:
-    """The translator inside the wrappers for known translations that the options name.
+    """Put a translator inside the translators for terms, memories, loops and the cache for which there are options.
 
     paths, settings  the models' folders and options, which identify cached translations
-    languages        (source, target), "" where unknown
+    languages        (source, target), "" if unknown
     """
-    if not any(options[name] for name in NAMES):
+    if not any(options[name] for name in KNOWN_OPTIONS):
         return translator
     from fastattn.translation.glossary import GlossaryTranslator
     from fastattn.translation.guarded import GuardedTranslator
@@ -355,19 +356,19 @@ def with_known(
     if options["memory"]:
         translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
     if options["cache"]:
-        model = [VERSION, *map(_contents, paths), file_contents(options), options["keep"], options["guard"], settings]
+        model = [VERSION, *map(_digest, paths), file_contents(options), options["keep"], options["guard"], settings]
         translator = CachedTranslator(translator, options["cache"], repr(model))
     return translator
 
 
 def file_contents(options: dict[str, Any]) -> list[Any]:
-    """Digests of the files that options name, which change with the files; of a missing file False or None."""
+    """A digest of the glossary and one of the memory; False for a missing file, None without the option."""
     paths = (options["glossary"], options["memory"])
-    return [path and os.path.isfile(path) and _contents(path) for path in paths]
+    return [path and os.path.isfile(path) and _digest(path) for path in paths]
 
 
-def _contents(path: str) -> str:
-    """A digest of a file or a folder: names, sizes and times."""
+def _digest(path: str) -> str:
+    """A digest of the names, sizes and times of a file or of all files in a folder."""
     digest = hashlib.sha256()
     for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
         folders.sort()
@@ -377,30 +378,30 @@ def _contents(path: str) -> str:
     return digest.hexdigest()
 
 
-def _links(line: InputLine, result: Any) -> str:
+def _alignment_text(line: InputLine, result: Any) -> str:
     from fastattn.translation.alignment import pharaoh, word_links
 
     return pharaoh(line.text, result.text, word_links(line.text, result))
 
 
-class Printing:
-    """Writes results one by one, as text or as JSON lines, and flushes each.
+class ResultWriter:
+    """Writes results one by one, as text or as JSON lines, and flushes after each.
 
-    marks      whether to write the reason in place of a failed line
-    languages  of the options, for JSON
+    marks      whether to write the reason in place of a line that failed
+    languages  the languages of the options, for JSON
     """
 
     def __init__(
         self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
     ):
-        self.lines = self.marked = self.unsure = 0
-        self.first = self.first_unsure = ""  # the first marked line, and the first of an unsure language
+        self.lines = self.remarked = self.unsure = 0
+        self.first_remarked = self.first_unsure = ""  # the first line with remarks, the first of unsure language
         self._output = output
         self._as_json = as_json
         self._scores = scores
-        self._numbered = hypotheses > 1
+        self._has_numbers = hypotheses > 1
         self._marks, self._languages = marks, languages
-        self.alignments = False  # whether links of words are written too
+        self.alignments = False  # whether word alignments are written too
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
@@ -408,15 +409,15 @@ class Printing:
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure += 1
         if remarks := getattr(result, "remarks", ()):
-            self.first = self.first or f"{line.location}: {', '.join(remarks)}"
-            self.marked += 1
+            self.first_remarked = self.first_remarked or f"{line.location}: {', '.join(remarks)}"
+            self.remarked += 1
         if self._as_json:
             text = as_json(self._record(line, result), allow_nan=False)
         elif line.error is not None:
-            text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
+            text = self._text_line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:
-            text = "\n".join(map(self._line, result.hypotheses, result.scores))
-            text += f" ||| {_links(line, result)}" if self.alignments else ""
+            text = "\n".join(map(self._text_line, result.hypotheses, result.scores))
+            text += f" ||| {_alignment_text(line, result)}" if self.alignments else ""
         self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
         self._output.flush()
 
@@ -428,18 +429,18 @@ class Printing:
             {"text": text, "score": score if math.isfinite(score) else None}
             for text, score in zip(result.hypotheses, result.scores)
         ]
-        remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
-        remarks |= {"through": result.through[0]} if getattr(result, "through", None) else {}
+        details: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        details |= {"through": result.through[0]} if getattr(result, "through", None) else {}
         if self.alignments:
-            remarks["alignment"] = _links(line, result)
+            details["alignment"] = _alignment_text(line, result)
         if hasattr(result, "exact"):
-            remarks["memory"] = "exact" if result.exact else [match._asdict() for match in result.near]
+            details["memory"] = "exact" if result.exact else [match._asdict() for match in result.near]
         if hasattr(result, "language"):
-            remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
-        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
+            details["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | details
 
-    def _line(self, hypothesis: str, score: float) -> str:
+    def _text_line(self, hypothesis: str, score: float) -> str:
         text = one_line(hypothesis)
         if self._scores:
             text = f"{score:.6f}\t{text}"
-        return f"{self.lines}\t{text}" if self._numbered else text
+        return f"{self.lines}\t{text}" if self._has_numbers else text

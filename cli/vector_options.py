@@ -1,4 +1,4 @@
-"""Common parts of commands that make vectors: options of a call to an Encoder, long lines, files of vectors."""
+"""What commands that make vectors share: options for an Encoder's calls, a count of cut lines, files of vectors."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fastattn.encoders.encoder import Encoder
 
-# The options that choose vectors, which ``chosen_vectors`` takes.
+# The options from which ``encode_arguments`` makes an Encoder's arguments.
 vector_options = declare(
     """
 --normalize/--no-normalize: Scale vectors to unit length (default: as the model says).
@@ -36,7 +36,7 @@ vector_options = declare(
 
 
 def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
-    """The vectors that --calibration names; click.UsageError for options that do not go together."""
+    """The vectors in the file of --calibration; click.UsageError for options that exclude each other."""
     if options["prompt"] is not None and options["prompt_name"] is not None:
         raise click.UsageError("give --prompt or --prompt-name, not both")
     if (options["output_dtype"] in ("int8", "uint8")) != (options["calibration"] is not None):
@@ -44,39 +44,39 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
     return None if options["calibration"] is None else open_array(options["calibration"])
 
 
-def chosen_vectors(
+def encode_arguments(
     options: dict[str, Any], vectors_MD: "np.ndarray | None", encoder_of: "Callable[[], Encoder]"
 ) -> dict[str, Any]:
-    """The command line's options as options of ``Encoder.encode``.
+    """The options of ``vector_options`` as arguments of ``Encoder.encode``.
 
-    encoder_of  returns the encoder, for the vectors' width; called only with calibration vectors
+    encoder_of  returns the encoder, whose width is needed; called only if there are calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
-    same = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
-    encode_options = without_none(**same, normalize_embeddings=options["normalize"], pooling=pooling)
+    unchanged = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    arguments = without_none(**unchanged, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
-        width = encoder_of().encode([], **encode_options | {"output_dtype": "float32"}).shape[1]
-        encode_options["ranges"] = calibrated_ranges(vectors_MD, width)
-    return encode_options
+        width = encoder_of().encode([], **arguments | {"output_dtype": "float32"}).shape[1]
+        arguments["ranges"] = calibrated_ranges(vectors_MD, width)
+    return arguments
 
 
-# Lines, and characters, that are counted together.
+# The most lines, and characters of lines, whose tokens are counted at once.
 MOST_LINES, MOST_CHARACTERS = 256, 1 << 18
 
 
-class Lengths:
-    """Compares the numbers of lines' tokens with the encoder's limit.
+class LineLimit:
+    """Compares each line's number of tokens with the encoder's limit.
 
-    options  of ``Encoder.encode``: a prompt counts
+    options  arguments of ``Encoder.encode``: the tokens of a prompt count too
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
-        from fastattn.encoders.encoder import TokenLimit  # with NumPy, which the help does without
+        from fastattn.encoders.encoder import TokenLimit  # imports NumPy, which --help does not need
 
         self._limit = TokenLimit(encoder, options)
-        self._waiting: list[str] = []
+        self._uncounted: list[str] = []
         self._characters = 0
         self._lines = self._cut_lines = self._cut_tokens = 0
 
@@ -85,13 +85,13 @@ class Lengths:
         return self._limit.refusal(exceeded[0]) if exceeded else None
 
     def note(self, text: str) -> None:
-        """Count an encoded line, which may have been cut."""
+        """Count an encoded line, and its tokens if it may have been cut."""
         self._lines += 1
         if not self._limit.may_exceed(text):
             return
-        self._waiting.append(text)
+        self._uncounted.append(text)
         self._characters += len(text)
-        if len(self._waiting) >= MOST_LINES or self._characters >= MOST_CHARACTERS:
+        if len(self._uncounted) >= MOST_LINES or self._characters >= MOST_CHARACTERS:
             self._count()
 
     def remark(self) -> str | None:
@@ -104,17 +104,17 @@ class Lengths:
         return f"{lines} {verb} cut at {self._limit.most:,} tokens, by {tokens} in all; --long mean cuts nothing"
 
     def _count(self) -> None:
-        for tokens in self._limit.exceeded(self._waiting).values():
+        for tokens in self._limit.exceeded(self._uncounted).values():
             self._cut_lines += 1
             self._cut_tokens += tokens - self._limit.most
-        self._waiting, self._characters = [], 0
+        self._uncounted, self._characters = [], 0
 
 
-FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}  # by a file's suffix
+FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}  # suffix -> form
 
 
 def open_array(path: str) -> "np.ndarray":
-    """The array of a file: a .npy is mapped, JSON lines and CSV are read by rows; InputError for other contents."""
+    """The array in a file: a .npy is mapped, JSON lines and CSV are read row by row; InputError for other contents."""
     import numpy as np
 
     if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":
@@ -131,22 +131,22 @@ def open_array(path: str) -> "np.ndarray":
 
 
 def _rows(path: str, form: str) -> "np.ndarray":
-    """The rows of JSON lines or CSV, one number at least; a line that failed has NaN, or zeros where all are whole."""
+    """The rows of JSON lines or CSV, of one number at least. A line that failed is NaN, or zeros in whole numbers."""
     import numpy as np
 
     rows: list[np.ndarray | None] = []
     with open_bytes(path) as file:
         for number, line in enumerate(raw_lines(file, path), start=1):
             rows.append(_row(as_text(line, number, path), form, f"{path}, line {number}"))
-    filled = [row for row in rows if row is not None]
-    widths = sorted({len(row) for row in filled})
+    present = [row for row in rows if row is not None]
+    widths = sorted({len(row) for row in present})
     if len(widths) > 1:
         raise InputError(f"{path}: rows of one width are expected, got {widths[0]} and {widths[-1]} numbers")
-    is_whole = bool(filled) and all(row.dtype == np.int64 for row in filled)
+    is_whole = bool(present) and all(row.dtype == np.int64 for row in present)
     array = np.full((len(rows), *(widths or [1])), 0 if is_whole else np.nan, np.int64 if is_whole else np.float32)
-    for place, row in zip(array, rows):
+    for array_row, row in zip(array, rows):
         if row is not None:
-            place[:] = row
+            array_row[:] = row
     if not is_whole:
         return array
     least, most = int(array.min()), int(array.max())
@@ -158,7 +158,7 @@ def _rows(path: str, form: str) -> "np.ndarray":
 
 
 def _row(line: str, form: str, location: str) -> "np.ndarray | None":
-    """A line's numbers, int64 where all are whole, else float32; None for a line that failed."""
+    """The numbers of a line, int64 if all are whole, else float32; None for a line that failed."""
     import numpy as np
 
     try:

@@ -1,4 +1,4 @@
-"""``fastattn verify``: a model here beside its source framework, a line for each layer."""
+"""``fastattn verify``: compares a model in fastattn with the same model in its source framework, layer by layer."""
 
 import json
 import math
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fastattn.cli.inspect import machine_facts, model_facts, print_facts
-from fastattn.cli.options import TEXT, declare, loading, located
-from fastattn.cli.printing import Compiling, Progress, as_json, say
+from fastattn.cli.options import TEXT, declare, find_model, pause_gc
+from fastattn.cli.printing import Compilation, Progress, as_json, say
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from fastattn.verification import Verification
     from fastattn.verification.comparison import Comparison
 
-# A plain one, one beyond ASCII, one of more ids than most encoders take. Special tokens are a text of their own.
+# A plain sentence, one beyond ASCII, and one that is repeated to more ids than most encoders take.
 SENTENCES = (
     "The library opens at nine on weekdays.",
     "Zoë's café in Łódź charges €4½ for a naïve “crème brûlée” — 好吃!",
     "On the third morning the rain stopped, and the whole village went down to the river to see what was left. ",
 )
-REPEATED = 40  # times the last one, for an encoder
-MOST_SPECIAL = 16  # some tokenizers have hundreds
-PAST = 1
+REPEATS = 40  # how often the last sentence is repeated for an encoder
+MOST_SPECIAL = 16  # special tokens that are compared; some tokenizers have hundreds
+OUTSIDE_BOUND = 1  # the exit code
 
 
 @click.command(
@@ -88,31 +88,31 @@ def verify(
 
     with Progress() as progress:
         progress.show(f"loading {model}")
-        with loading():
-            path = download.resolve(located(model, progress))
-            Compiling(progress)
+        with pause_gc():
+            path = download.resolve(find_model(model, progress))
+            Compilation(progress)
             from fastattn.verification import Verification
 
-            checkpoint = read(path, "encoder")  # of T5; whole, no encoder-decoder but MarianMT is compared
+            checkpoint = read(path, "encoder")  # of T5 its encoder: no whole encoder-decoder but MarianMT is compared
             verification = Verification(path, checkpoint, precision or "auto", bound)
-        compared = texts or _default_texts(checkpoint)
-        progress.show(f"comparing {counted(len(compared), 'text')}")
-        comparisons = verification.compare(compared)
+        compared_texts = texts or _default_texts(checkpoint)
+        progress.show(f"comparing {counted(len(compared_texts), 'text')}")
+        comparisons = verification.compare(compared_texts)
     machine = dict(machine_facts())
     machine = {name: machine[name] for name in ("versions", "cpu", "features", "compiled for")}
     facts = machine, _model_facts(model, checkpoint, verification)
     if as_json:
-        click.echo(_json(*facts, compared, comparisons))
+        click.echo(_json(*facts, compared_texts, comparisons))
     else:
-        _print_report(*facts, compared, comparisons)
+        _print_report(*facts, compared_texts, comparisons)
     if not all(comparison.within for comparison in comparisons):
-        context.exit(PAST)
+        context.exit(OUTSIDE_BOUND)
 
 
 def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
-    """The built-in sentences; for a translation model without the long text, which repeats one sentence.
+    """The built-in sentences, the last repeated for an encoder only.
 
-    For an encoder also a text of its tokenizer's special tokens: padding in a text shifts positions in some models.
+    An encoder also gets a text of its tokenizer's special tokens: padding in a text shifts positions in some models.
     """
     from fastattn.spec.text_spec import EncoderText
 
@@ -121,7 +121,7 @@ def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
         return (plain, accented, long.strip())
     added = json.loads(checkpoint.text.tokenizer).get("added_tokens") or ()
     special = [token["content"] for token in added if token.get("special")][:MOST_SPECIAL]
-    return (plain, accented, long * REPEATED, *([" a ".join([*special, plain])] if special else []))
+    return (plain, accented, long * REPEATS, *([" a ".join([*special, plain])] if special else []))
 
 
 def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verification") -> dict[str, str]:
@@ -153,9 +153,9 @@ def _print_report(
         if comparison.here is not None and comparison.there is not None and comparison.here != comparison.there:
             say(f"{'':<{width}}  here   {' '.join(comparison.here)}")
             say(f"{'':<{width}}  there  {' '.join(comparison.there)}")
-    past = [comparison.name for comparison in comparisons if not comparison.within]
-    more = f" and {len(past) - 3} more" if len(past) > 3 else ""
-    say(f"past the bound: {', '.join(past[:3])}{more}" if past else "all is within the bound")
+    outside = [comparison.name for comparison in comparisons if not comparison.within]
+    remainder = f" and {len(outside) - 3} more" if len(outside) > 3 else ""
+    say(f"past the bound: {', '.join(outside[:3])}{remainder}" if outside else "all is within the bound")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.printing import Compiling, Progress
+from fastattn.cli.printing import Compilation, Progress
 from fastattn.errors import FastattnError
 from fastattn.printable import counted
 from fastattn.spec.architecture import (
@@ -47,7 +47,7 @@ def warmup() -> None:
 
     start = time.monotonic()
     with Progress() as progress:
-        compiling = Compiling(progress)
+        compilation = Compilation(progress)
         from fastattn.encoders.encoder import Encoder
         from fastattn.encoders.masked_language_model import MaskedLanguageModel
         from fastattn.encoders.sparse_encoder import SparseEncoder
@@ -55,28 +55,28 @@ def warmup() -> None:
         from fastattn.runtime.compiling import cache_fault
         from fastattn.translation.translator import Translator
 
-        # Small models run every kernel, in each precision.
-        normed: dict[str, Any] = {
+        # Small models together run every kernel, in each precision.
+        with_norms: dict[str, Any] = {
             "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
             "norms": NormSpec("rms", output=True),
-            "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=32, interleaved=False)),
+            "positions": PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=32, interleaved=False)),
             "local": LocalSpec((0,), before=64, after=64),
             "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
         }
         for precision in ("float32", "bfloat16", "int8", "int4"):
-            for variety in ({}, normed):
-                Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _LONG)
-            predicting = _encoder_checkpoint(predicts=True)
-            SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
-            MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
+            for variety in ({}, with_norms):
+                Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _WORDS)
+            predictor = _encoder_checkpoint(predicts=True)
+            SparseEncoder.from_checkpoint(predictor, precision).encode("word " * _WORDS)
+            MaskedLanguageModel.from_checkpoint(predictor, precision).fill("[MASK]")
             generator = Generator.from_checkpoint(_generator_checkpoint(), precision)
             for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
-                generator.generate("word " * _LONG, max_new_tokens=4, **options)
+                generator.generate("word " * _WORDS, max_new_tokens=4, **options)
             generator.score("word " * 3)
-        disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_LONG))
-        Encoder.from_checkpoint(disentangled, "float32").encode("word " * _LONG)
+        disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_WORDS))
+        Encoder.from_checkpoint(disentangled, "float32").encode("word " * _WORDS)
         rotary = {
-            "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
+            "positions": PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
         }
         varieties: list[tuple[str, dict[str, Any], bool, str]]
@@ -84,12 +84,12 @@ def warmup() -> None:
         varieties += [("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")]
         for precision, variety, quantized, recurrence in varieties:
             decoder: dict[str, Any] = {}
-            if recurrence:  # such decoders take no rotary positions
-                decoder = {"positions": PositionSpec("none", limit=_LONG), "recurrence": RecurrenceSpec(recurrence)}
+            if recurrence:  # a decoder with a recurrence takes no rotary positions
+                decoder = {"positions": PositionSpec("none", limit=_WORDS), "recurrence": RecurrenceSpec(recurrence)}
             stack = _stack(**variety)
             stacks = stack, dataclasses.replace(stack, cross_attention=True, **decoder)
             _translate(Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision))
-        # The LSTM's decoder attends by a vector, feeds its readout back and begins with a bridge.
+        # The LSTM has additive attention, feeds its readout back and begins from a bridge; the GRU does the opposite.
         additive, readout = MemoryAttention("additive", 1, width=64), Readout(("context", "hidden"), 64, "tanh")
         heads = MemoryAttention("multi-head", 0, width=64, heads=2)
         lstm = _recurrent("lstm", attention=additive, readout=readout, feeds=True, initial="bridge")
@@ -100,8 +100,8 @@ def warmup() -> None:
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
-    done = f"{counted(compiling.kernels, 'kernel')} compiled in {seconds:.1f} s"
-    click.echo(done if compiling.kernels else "all was compiled")
+    done = f"{counted(compilation.kernels, 'kernel')} compiled in {seconds:.1f} s"
+    click.echo(done if compilation.kernels else "all was compiled")
 
 
 def _translate(translator: Any) -> None:
@@ -112,7 +112,7 @@ def _translate(translator: Any) -> None:
 
 
 def _search_and_convolve() -> None:
-    """Search vectors of each type, run each operation of images, and convolutions in each precision and shape."""
+    """Search vectors of each type; run each operation on images, and convolutions in each precision and shape."""
     import numpy as np
 
     from fastattn.arguments.images import PixelGrid, Window
@@ -123,9 +123,9 @@ def _search_and_convolve() -> None:
         vectors_ND = np.ones((1, 8), dtype)
         semantic_search(vectors_ND, vectors_ND, 1, function)
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
-    window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))
-    ways = ("float32", smaller), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
-    for precision, shape in ways:
+    window, point = Window((3, 3), padding=(1, 1)), Window((1, 1))
+    convolutions = ("float32", point), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
+    for precision, shape in convolutions:
         weight_FD = np.ones((32, 32 * shape.size[0] * shape.size[1]), np.float32)
         operations.convolve(x_ND, grid, shape, [operations.pack_linear(weight_FD, None, precision)])
     operations.convolve_depthwise(x_ND, grid, window, filters_TD)
@@ -139,28 +139,28 @@ def _stack(**variety: Any) -> StackSpec:
         "attention": AttentionSpec(heads=2, key_heads=2, head_width=32),
         "feed_forward": FeedForwardSpec(inner_width=64),
         "norms": NormSpec(before=False, final=False),
-        "positions": PositionSpec("table", limit=_LONG),
+        "positions": PositionSpec("table", limit=_WORDS),
     }
-    return StackSpec(layers=1, width=64, vocabulary=len(_TOKENS), **parts | variety)
+    return StackSpec(layers=1, width=64, vocabulary=len(_PIECES), **parts | variety)
 
 
 def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]:
-    """An encoder and a decoder behind it."""
-    layer: dict[str, Any] = {"cell": cell, "layers": 1, "units": 64, "vocabulary": len(_TOKENS), "embedding_width": 64}
+    """The specs of a recurrent encoder and of a decoder that reads its output."""
+    layer: dict[str, Any] = {"cell": cell, "layers": 1, "units": 64, "vocabulary": len(_PIECES), "embedding_width": 64}
     encoder = RecurrentSpec(**layer, backward=True)
     return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
 
 
-# Enough words that kernels use all threads, which do little work in one; too few for a whole batch for each thread.
-_LONG = 512
-_TOKENS = ("<unk>", "<s>", "</s>", "▁word")
+# Words in a text: so many that kernels share the work among threads, but too few to give each thread a whole batch.
+_WORDS = 512
+_PIECES = ("<unk>", "<s>", "</s>", "▁word")
 
 
 def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
-    """``predicts``: with a head that predicts tokens."""
+    """``predicts``: whether the encoder has a head that predicts tokens."""
     from fastattn.spec.text_spec import EncoderText
 
-    text = EncoderText(tokenizer=_tokenizer(), max_length=_LONG, mask_token="[MASK]")
+    text = EncoderText(tokenizer=_tokenizer(), max_length=_WORDS, mask_token="[MASK]")
     gelu = FeedForwardSpec(inner_width=64, activation="gelu")
     norms = NormSpec(before=False, final=False, embedding=True)
     stack = _stack(**{"feed_forward": gelu, "norms": norms} | variety)
@@ -194,13 +194,13 @@ def _translation_checkpoint(stacks: Iterable[Any], quantized: bool = False) -> "
     from fastattn.spec.checkpoint import Shortlist
     from fastattn.spec.text_spec import TranslationText
 
-    checkpoint = _checkpoint(ModelSpec("encoder-decoder", *stacks), TranslationText(_TOKENS, _TOKENS), quantized)
-    ids = np.arange(len(_TOKENS), dtype=np.int32)
-    return dataclasses.replace(checkpoint, shortlist=Shortlist(ids, np.zeros(len(_TOKENS) + 1, np.int32), ids[:0]))
+    checkpoint = _checkpoint(ModelSpec("encoder-decoder", *stacks), TranslationText(_PIECES, _PIECES), quantized)
+    ids = np.arange(len(_PIECES), dtype=np.int32)
+    return dataclasses.replace(checkpoint, shortlist=Shortlist(ids, np.zeros(len(_PIECES) + 1, np.int32), ids[:0]))
 
 
 def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
-    """All weights are 1, matrices int8 if ``quantized``: kernels are compiled for types and shapes alone."""
+    """A checkpoint whose weights are all 1, matrices int8 if ``quantized``: compiling needs only types and shapes."""
     import numpy as np
 
     from fastattn.spec.checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from fastattn import plot_attention
-from fastattn.plot.picture import SCALE_CAPTION, STYLE, hex_colours, indices
+from fastattn.plot.picture import SCALE_CAPTION, STYLE, colour_indices, hex_colours
 
 SOURCE = "we meet in Berlin tomorrow morning .".split()
 TARGET = "wir treffen uns morgen früh in Berlin .".split()
@@ -80,7 +80,7 @@ def matrices_picture(matrices: list[tuple[str, np.ndarray]], between: str = "") 
     colours = hex_colours()
     for i, (name, matrix) in enumerate(matrices):
         shares = np.round(matrix / matrix.max(), 2)
-        for (t, s), colour in np.ndenumerate(indices(shares)):
+        for (t, s), colour in np.ndenumerate(colour_indices(shares)):
             place = f'x="{left + CELL * s}" y="{top + CELL * t}" width="{CELL}" height="{CELL}"'
             parts.append(f'<rect {place} fill="{colours[colour]}"/>')
         parts.append(_text(left, EDGE + 8, name))

@@ -5,16 +5,16 @@ from pathlib import PurePath
 
 # A form's name is the suffix of its files.
 FORMS = ("txt", "html", "md", "srt", "po", "xliff", "docx", "odt", "epub", "csv", "tsv", "jsonl")
-OTHER_NAMES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
-OTHER_NAMES |= dict.fromkeys(("htm", "xhtml"), "html")
-# Parts that are translated on request: comments of a Word or OpenDocument text, title and description of Markdown.
+OTHER_SUFFIXES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
+OTHER_SUFFIXES |= dict.fromkeys(("htm", "xhtml"), "html")
+# Parts that are translated on request: comments of Word and OpenDocument texts, title and description of Markdown.
 EXTRAS = ("comments", "front-matter")
-TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives say their encodings
-WITH_FIELDS = ("csv", "tsv", "jsonl")
+TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives name their encodings
+FIELD_FORMS = ("csv", "tsv", "jsonl")
 
 
 def form_of(path: str | os.PathLike[str]) -> str | None:
     """The form of a file by its name, or None."""
     suffix = PurePath(path).suffix.lower().removeprefix(".")
-    form = OTHER_NAMES.get(suffix, suffix)
+    form = OTHER_SUFFIXES.get(suffix, suffix)
     return form if form in FORMS else None

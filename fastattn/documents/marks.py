@@ -15,11 +15,11 @@ from fastattn.text.invariants import INVARIANT
 from fastattn.text.translation import SPACELESS_SCRIPTS
 from fastattn.translation.alignment import WordLink
 
-# For a kept text of lower-case letters only: the least letters, since a shorter one may be a word of the translation by
-# chance, and the most places that are tried.
+# For a kept text of lower-case letters only: the least letters, since a shorter text may be a translation's word by
+# chance, and the most occurrences that are tried.
 LEAST_NAME, MOST_PLACES = 4, 32
-# The least letters of marks that count as words; the most marks in a word, and levels of marks, in a sentence.
-LEAST_PIECE, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
+# The least letters of a mark that counts as a word; the most marks within a word, and the most levels of marks.
+LEAST_IN_MARK, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
 _SPACELESS = "".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS)
 _WORD = re.compile(rf"[^\W{_SPACELESS}]+")
 _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
@@ -30,9 +30,9 @@ class Mark(NamedTuple):
 
     start: int
     end: int
-    what: Any = None  # the form's own object; None: the mark only keeps its text
-    keeps: bool = False  # whether its text stays untranslated
-    depth: int = 0  # how many marks enclose it
+    tag: Any = None  # the form's object, such as an element; None: the mark only keeps its text
+    keeps: bool = False  # whether the mark's text stays untranslated
+    depth: int = 0  # how many marks enclose the mark
 
 
 class Marked(NamedTuple):
@@ -42,184 +42,183 @@ class Marked(NamedTuple):
     marks: tuple[Mark, ...] = ()
 
     def pieces(self) -> Iterator[tuple[Literal["text", "kept", "open", "close"], str, Any]]:
-        """The text in order: (kind, text, a mark's ``what``); a mark that keeps is one "kept" piece."""
-        at, open_marks = 0, list[Mark]()
+        """The text in order: (kind, text, a mark's tag); a mark that keeps its text is one "kept" piece."""
+        position, open_marks = 0, list[Mark]()
         for mark in (*self.marks, None):
-            place, depth = (len(self.text), 0) if mark is None else (mark.start, mark.depth)
+            start, depth = (len(self.text), 0) if mark is None else (mark.start, mark.depth)
             while len(open_marks) > depth:
-                yield "text", self.text[at : open_marks[-1].end], None
-                at = open_marks[-1].end
-                yield "close", "", open_marks.pop().what
-            yield "text", self.text[at:place], None
-            at = place
+                yield "text", self.text[position : open_marks[-1].end], None
+                position = open_marks[-1].end
+                yield "close", "", open_marks.pop().tag
+            yield "text", self.text[position:start], None
+            position = start
             if mark is not None and mark.keeps:
-                yield "kept", self.text[at : mark.end], mark.what
-                at = mark.end
+                yield "kept", self.text[position : mark.end], mark.tag
+                position = mark.end
             elif mark is not None:
-                yield "open", "", mark.what
+                yield "open", "", mark.tag
                 open_marks.append(mark)
 
 
 class Node:
-    """A mark, its text, the marks within it, and its [start, end) in the translation, -1 until placed."""
+    """A mark in a tree of marks: its text, its children, its [start, end) in the translation, -1 until placed."""
 
     def __init__(self, mark: Mark, text: str, start: int = -1, end: int = -1):
         self.mark, self.text, self.start, self.end = mark, text[mark.start : mark.end], start, end
-        self.inner: list[Node] = []
-        self.places: list[tuple[int, int, Node]] = []  # of inner marks in the translation, in order
+        self.children: list[Node] = []
+        self.child_spans: list[tuple[int, int, Node]] = []  # [start, end) of placed children, in order
 
     @property
     def keeps(self) -> bool:
-        """Whether all of its text stays untranslated, also because of an inner mark."""
-        if self.mark.keeps or len(self.inner) != 1:
+        """Whether all of the mark's text stays untranslated, perhaps since an inner mark keeps the text."""
+        if self.mark.keeps or len(self.children) != 1:
             return self.mark.keeps
-        return self.inner[0].mark[:2] == self.mark[:2] and self.inner[0].keeps
+        return self.children[0].mark[:2] == self.mark[:2] and self.children[0].keeps
 
-    def fits(self, start: int, end: int) -> bool:
-        """Whether no inner mark is placed in [start, end) yet."""
-        behind = bisect_right(self.places, start, key=lambda place: place[1])
-        return behind == len(self.places) or self.places[behind][0] >= end
+    def is_free(self, start: int, end: int) -> bool:
+        """Whether no child is placed in [start, end) of the translation yet."""
+        behind = bisect_right(self.child_spans, start, key=lambda span: span[1])
+        return behind == len(self.child_spans) or self.child_spans[behind][0] >= end
 
-    def take(self, inner: "Node", start: int, end: int) -> None:
-        inner.start, inner.end = start, end
-        insort(self.places, (start, end, inner), key=lambda place: place[:2])
+    def place_child(self, child: "Node", start: int, end: int) -> None:
+        child.start, child.end = start, end
+        insort(self.child_spans, (start, end, child), key=lambda span: span[:2])
 
 
-def from_tags(
+def marked_from_tags(
     kinds: Sequence[str],
     closers: Mapping[int, int],
-    shown: Callable[[int, str, Sequence[Mark]], str],
-    what: Callable[[int, int | None], Any],
+    text_of: Callable[[int, str, Sequence[Mark]], str],
+    tag_of: Callable[[int, int | None], Any],
 ) -> Marked:
-    """The text of pieces, with a mark for each tag: up to its closing tag, or at a position if it has none.
+    """The text of pieces, with a mark for each tag: up to its closing tag, or at a position if the tag has none.
 
-    kinds    of each piece: "text", or a kind of tag
-    closers  index of an opening tag -> index of its closing tag
-    shown    (index of a piece, text before it, marks before it) -> its text, which a tag's mark keeps
-    what     (index of a tag, index of its closing tag) -> ``what`` of its mark
+    kinds       of each piece: "text", or a kind of tag
+    closers     index of an opening tag -> index of its closing tag
+    text_of     (index of a piece, text before it, marks before it) -> the piece's text, which a tag's mark keeps
+    tag_of      (index of a tag, index of its closing tag) -> ``Mark.tag``
     """
-    closing, text, marks, around = set(closers.values()), "", list[Mark](), list[int]()
+    closing_tags, text, marks, open_marks = set(closers.values()), "", list[Mark](), list[int]()
     for number, kind in enumerate(kinds):
-        own_text = shown(number, text, marks)
-        if number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
+        piece_text = text_of(number, text, marks)
+        if number in closing_tags:
+            index = open_marks.pop()
+            marks[index] = marks[index]._replace(end=len(text))
             continue
         if kind != "text":
-            end = len(text) + len(own_text)
-            marks.append(Mark(len(text), end, what(number, closers.get(number)), bool(own_text), len(around)))
+            end = len(text) + len(piece_text)
+            tag = tag_of(number, closers.get(number))
+            marks.append(Mark(len(text), end, tag, bool(piece_text), len(open_marks)))
             if number in closers:
-                around.append(len(marks) - 1)
-        text += own_text
+                open_marks.append(len(marks) - 1)
+        text += piece_text
     return Marked(text, tuple(marks))
 
 
-def with_kept(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
-    """``marked`` with marks around matches of the pattern, which they keep, except matches that other marks cut."""
+def keep_matches(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
+    """Add marks that keep the matches of a pattern, except matches that another mark cuts."""
     starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
-    invariants, position = list[Mark](), 0
-    around = list[Mark]()  # the open marks, outer ones first
+    keeping, position = list[Mark](), 0
+    open_marks = list[Mark]()  # the marks around a match, outer marks first
     for match in pattern.finditer(marked.text):
         start, end = match.span()
         while position < len(starts) and starts[position] <= start:
-            while around and around[-1].end <= starts[position]:
-                around.pop()
-            around.append(marked.marks[position])
+            while open_marks and open_marks[-1].end <= starts[position]:
+                open_marks.pop()
+            open_marks.append(marked.marks[position])
             position += 1
-        while around and around[-1].end <= start:
-            around.pop()
-        cut = any(bisect_right(places, start) < bisect_left(places, end) for places in (starts, ends))
-        if not cut and not any(mark.keeps for mark in around):
-            invariants.append(Mark(start, end, None, True, len(around)))
-    invariants += _signs(marked, [mark.start for mark in invariants])
-    return Marked(marked.text, tuple(sorted((*marked.marks, *invariants), key=lambda mark: mark.start)))
+        while open_marks and open_marks[-1].end <= start:
+            open_marks.pop()
+        is_cut = any(bisect_right(positions, start) < bisect_left(positions, end) for positions in (starts, ends))
+        if not is_cut and not any(mark.keeps for mark in open_marks):
+            keeping.append(Mark(start, end, None, True, len(open_marks)))
+    keeping += _marks_of_signs(marked, [mark.start for mark in keeping])
+    return Marked(marked.text, tuple(sorted((*marked.marks, *keeping), key=lambda mark: mark.start)))
 
 
-def _signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
-    """Marks that keep the text of marks without letters, such as a permalink's; ``starts``: of other keeping marks."""
-    for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
+def _marks_of_signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
+    """A keeping mark within each mark of signs alone, such as a permalink; ``starts``: of the keeping marks so far."""
+    for mark, following in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
-        alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
-        holds = behind is not None and behind.start < mark.end
-        if alone and not holds and bisect_left(starts, mark.start) == bisect_left(starts, mark.end):
+        has_signs_alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
+        has_inner_mark = following is not None and following.start < mark.end
+        if has_signs_alone and not has_inner_mark and bisect_left(starts, mark.start) == bisect_left(starts, mark.end):
             yield Mark(mark.start, mark.end, None, True, mark.depth + 1)
 
 
 def is_crowded(marked: Marked) -> bool:
-    """Whether a word has more than MOST_IN_WORD marks, or marks more than MOST_LEVELS levels: it is no sentence."""
+    """Whether a word has more than MOST_IN_WORD marks, or marks have more than MOST_LEVELS levels: no sentence has."""
     words = [match.span() for match in _WORD.finditer(marked.text)]
-    within = Counter[int]()
+    counts = Counter[int]()
     for mark in marked.marks:
         word = bisect_right(words, (mark.start, len(marked.text))) - 1
-        within[word] += word >= 0 and mark.start < mark.end <= words[word][1]
-    return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(within.values(), default=0) > MOST_IN_WORD
+        counts[word] += word >= 0 and mark.start < mark.end <= words[word][1]
+    return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(counts.values(), default=0) > MOST_IN_WORD
 
 
-def keeps(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has the same invariants as its text, each as often."""
+def keeps_invariants(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has the invariants of its text, each as often."""
     if answer == marked:
         return True
     texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
-    if expected != Counter(INVARIANT.findall(marked.text)):  # some have no mark, or touch another text
-        expected, actual = (
-            Counter({each: text.count(each) for each in expected}) for text in (marked.text, answer.text)
-        )
+    if expected != Counter(INVARIANT.findall(marked.text)):  # some invariant has no mark, or touches another text
+        expected, actual = (Counter({key: text.count(key) for key in expected}) for text in (marked.text, answer.text))
     return expected == actual
 
 
-def repeats(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has a kept name, such as code, more often than its text, or a part of a directive, or has a
-    mark of several letters within a mark that did not enclose it.
+def repeats_kept_names(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has a kept name, such as code, more often than its text has, or more parts of directives,
+    or has a mark of several letters within another mark that did not enclose the former in the text.
     """
-    texts = map(str.lower, _form_texts(marked))
+    texts = map(str.lower, _texts_kept_by_form(marked))
     names = {text for text in texts if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
     before, after = marked.text.lower(), answer.text.lower()
     if any(after.count(name) > before.count(name) for name in names):
         return True
     if "{" in answer.text and INVARIANT.sub("", answer.text).count("{") > INVARIANT.sub("", marked.text).count("{"):
         return True
-    lengths = {id(mark.what): mark.end - mark.start for mark in marked.marks}
+    lengths = {id(mark.tag): mark.end - mark.start for mark in marked.marks}
     outer_before, outer_after = _outer_marks(marked), _outer_marks(answer)
-    within = (what for what in outer_before if outer_after.get(what, outer_before[what]) != outer_before[what])
-    return any(min(lengths[what], lengths.get(outer_after[what], 0)) >= LEAST_PIECE for what in within)
+    moved = (tag for tag in outer_before if outer_after.get(tag, outer_before[tag]) != outer_before[tag])
+    return any(min(lengths[tag], lengths.get(outer_after[tag], 0)) >= LEAST_IN_MARK for tag in moved)
 
 
 def _outer_marks(marked: Marked) -> dict[int, int]:
-    """id of a mark's ``what``, if no other mark has it -> id of the enclosing mark's ``what``, 0 for none."""
-    outer, enclosing, count = dict[int, int](), list[int](), Counter(id(mark.what) for mark in marked.marks)
+    """id of each tag that one mark alone has -> id of the enclosing mark's tag, 0 if no mark encloses the mark."""
+    outer, enclosing, count = dict[int, int](), list[int](), Counter(id(mark.tag) for mark in marked.marks)
     for mark in marked.marks:
         del enclosing[mark.depth :]
-        if count[id(mark.what)] == 1:
-            outer[id(mark.what)] = enclosing[-1] if enclosing else 0
-        enclosing.append(id(mark.what))
+        if count[id(mark.tag)] == 1:
+            outer[id(mark.tag)] = enclosing[-1] if enclosing else 0
+        enclosing.append(id(mark.tag))
     return outer
 
 
-def unread(text: str) -> Marked:
-    """A text that stays untranslated and is counted as such."""
+def untranslated_text(text: str) -> Marked:
+    """A text that stays untranslated and is counted among the untranslated characters."""
     return Marked(text, (Mark(0, len(text), ("", "", ""), True),) if text else ())
 
 
-def _form_texts(marked: Marked) -> list[str]:
-    """The texts that a form keeps, such as code."""
-    return [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
+def _texts_kept_by_form(marked: Marked) -> list[str]:
+    """The texts that the form's own marks keep, such as code."""
+    return [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.tag is not None]
 
 
-def kept_characters(marked: Marked) -> int:
-    """The number of characters that a form keeps untranslated, without blanks and invariants."""
-    remainders = [INVARIANT.sub("", text) for text in _form_texts(marked)]
+def count_kept_characters(marked: Marked) -> int:
+    """How many characters the form's own marks keep untranslated, without blanks and invariants."""
+    remainders = [INVARIANT.sub("", text) for text in _texts_kept_by_form(marked)]
     return sum(len("".join(text.split())) for text in remainders if any(map(str.isalpha, text)))
 
 
-def stripped(marked: Marked) -> tuple[str, Marked, str]:
-    """(blanks before, the text between with its marks, blanks behind); ``joined`` reverses it.
+def split_blanks(marked: Marked) -> tuple[str, Marked, str]:
+    """(blanks before, the text between with its marks, blanks behind); ``join_marked`` reverses this.
 
-    Blanks between the text and a mark before or behind it, such as a picture, belong to the text.
+    Blanks between the words and a mark before or behind them, such as a picture, belong to the text.
     """
-    places = [mark.start for mark in marked.marks if mark.start == mark.end]
-    begin = min(len(marked.text) - len(marked.text.lstrip()), *places, len(marked.text))
-    text = marked.text[begin : max(begin, len(marked.text.rstrip()), *places)]
+    points = [mark.start for mark in marked.marks if mark.start == mark.end]
+    begin = min(len(marked.text) - len(marked.text.lstrip()), *points, len(marked.text))
+    text = marked.text[begin : max(begin, len(marked.text.rstrip()), *points)]
     shifted = [
         mark._replace(start=min(max(0, mark.start - begin), len(text)), end=min(max(0, mark.end - begin), len(text)))
         for mark in marked.marks
@@ -227,23 +226,23 @@ def stripped(marked: Marked) -> tuple[str, Marked, str]:
     return marked.text[:begin], Marked(text, tuple(shifted)), marked.text[begin + len(text) :]
 
 
-def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
-    """A text split at outer marks that end a sentence, which are parts of their own; ``joined`` reverses it.
+def split_at(marked: Marked, ends_sentence: Callable[[Any], bool]) -> list[Marked]:
+    """Split a text at outer marks that end a sentence; each such mark is a part too. ``join_marked`` reverses this.
 
-    ends  a mark's ``what`` -> whether it ends a sentence
+    ends_sentence  a mark's tag -> whether the mark ends a sentence
     """
-    parts, first, at = list[Marked](), 0, 0
+    parts, first, start = list[Marked](), 0, 0
     for number, mark in enumerate((*marked.marks, None)):
-        if mark is None or (mark.depth == 0 and ends(mark.what)):
+        if mark is None or (mark.depth == 0 and ends_sentence(mark.tag)):
             end = len(marked.text) if mark is None else mark.start
-            parts.append(Marked(marked.text[at:end], tuple(_shifted(marked.marks[first:number], -at))))
+            parts.append(Marked(marked.text[start:end], tuple(_shifted(marked.marks[first:number], -start))))
             parts += [] if mark is None else [Marked("", (mark._replace(start=0, end=0),))]
-            first, at = number + 1, end
+            first, start = number + 1, end
     return parts
 
 
-def joined(parts: Iterable[Marked]) -> Marked:
-    """One text of several."""
+def join_marked(parts: Iterable[Marked]) -> Marked:
+    """The parts as one text."""
     text, marks = "", list[Mark]()
     for part in parts:
         marks += _shifted(part.marks, len(text))
@@ -262,196 +261,197 @@ def project_marks(marked: Marked, translation: str, links: Iterable[WordLink]) -
     scale, spans = len(marked.text) / max(1, len(translation)), (match.span() for match in _UNIT.finditer(translation))
     in_order = (WordLink((int(scale * start), 1 + int(scale * (end - 1))), (start, end)) for start, end in spans)
     links = list(links) or in_order
-    words = [WordLink(_core(marked.text, link.source), _core(translation, link.target)) for link in links]
+    words = [WordLink(_trim_signs(marked.text, link.source), _trim_signs(translation, link.target)) for link in links]
     words.sort(key=lambda link: link.target)
     root = Node(Mark(0, len(marked.text), depth=-1), marked.text, 0, len(translation))
     path = [root]
     for mark in marked.marks:
         del path[mark.depth + 1 :]
         path.append(Node(mark, marked.text))
-        path[-2].inner.append(path[-1])
-    return MarkProjection(marked.text, translation).written(root, words)
+        path[-2].children.append(path[-1])
+    return MarkProjection(marked.text, translation).render(root, words)
 
 
 class MarkProjection:
     """The transfer of a text's marks to its translation."""
 
     def __init__(self, source: str, translation: str):
-        self._source, self._translation, self._small = source, translation, translation.lower()
-        self._next_places: dict[
-            tuple[int, str, bool], int
-        ] = {}  # (node, kept text, case-sensitive) -> where to search next
+        self._source, self._translation, self._lowered = source, translation, translation.lower()
+        # (id of a node, kept text, whether case counts) -> the position from which to search the text next
+        self._search_starts: dict[tuple[int, str, bool], int] = {}
 
-    def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
-        """A node's part of the translation, with its inner marks."""
-        if not node.inner:
+    def render(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
+        """A node's part of the translation, with the marks within the node."""
+        if not node.children:
             return Marked(self._translation[node.start : node.end])
-        self._place(node, words)
-        text, marks, at, begins = "", list[Mark](), node.start, [word.target[0] for word in words]
-        for inner in sorted(node.inner, key=lambda child: (child.start, child.end)):
-            text += self._translation[at : inner.start]
-            at, stands = inner.end, inner.start == inner.end
-            blank_behind = self._source.startswith(" ", inner.mark.end)
-            if stands and text and not text.endswith(" ") and self._source.endswith(" ", 0, inner.mark.start):
+        self._place_children(node, words)
+        text, marks, position, word_starts = "", list[Mark](), node.start, [word.target[0] for word in words]
+        for child in sorted(node.children, key=lambda child: (child.start, child.end)):
+            text += self._translation[position : child.start]
+            position, is_point = child.end, child.start == child.end
+            blank_behind = self._source.startswith(" ", child.mark.end)
+            if is_point and text and not text.endswith(" ") and self._source.endswith(" ", 0, child.mark.start):
                 text += " "  # a mark between words has a blank before it if the text has one
-                at += not blank_behind and self._translation.startswith(" ", at, node.end)
-            lacks = stands and inner.end < node.end and not self._translation.startswith(" ", at)
-            if inner.mark.keeps:
-                within = Marked(inner.text)
-                at += within.text.isspace() and self._translation.startswith(" ", at, node.end)
+                position += not blank_behind and self._translation.startswith(" ", position, node.end)
+            lacks_blank = is_point and child.end < node.end and not self._translation.startswith(" ", position)
+            if child.mark.keeps:
+                inside = Marked(child.text)
+                position += inside.text.isspace() and self._translation.startswith(" ", position, node.end)
             else:
-                first, behind = (bisect_left(begins, at) if inner.inner else 0 for at in (inner.start, inner.end))
-                within = self.written(inner, words[first:behind], depth + 1)
-            begin = len(text)
-            text += within.text
-            marks.append(Mark(begin, len(text), inner.mark.what, inner.mark.keeps, depth))
-            marks += _shifted(within.marks, begin)
-            text += " " * (lacks and blank_behind)
-        return Marked(text + self._translation[at : node.end], tuple(marks))
+                ends = child.start, child.end
+                first, behind = (bisect_left(word_starts, end) if child.children else 0 for end in ends)
+                inside = self.render(child, words[first:behind], depth + 1)
+            child_start = len(text)
+            text += inside.text
+            marks.append(Mark(child_start, len(text), child.mark.tag, child.mark.keeps, depth))
+            marks += _shifted(inside.marks, child_start)
+            text += " " * (lacks_blank and blank_behind)
+        return Marked(text + self._translation[position : node.end], tuple(marks))
 
-    def _place(self, node: Node, words: Sequence[WordLink]) -> None:
-        """Place each inner mark of a node; none overlaps another."""
-        invariants = [inner for inner in node.inner if inner.keeps and inner.text.strip()]
-        for inner in sorted(invariants, key=lambda inner: -len(inner.text)):  # a longer one may hold a shorter
-            self._find_kept(inner, node, words)
+    def _place_children(self, node: Node, words: Sequence[WordLink]) -> None:
+        """Place each child of a node; no child overlaps another."""
+        invariants = [child for child in node.children if child.keeps and child.text.strip()]
+        for child in sorted(invariants, key=lambda child: -len(child.text)):  # a longer text may contain a shorter one
+            self._find_kept(child, node, words)
         all_words, words = words, self._place_within_words(node, words)
         owners = self._owners(words, node)
         runs = dict[int, list[list[WordLink]]]()
         for owner, run in groupby(zip(owners, words), key=lambda pair: id(pair[0])):
             runs.setdefault(owner, []).append([word for _, word in run])
-        for inner in node.inner:
-            if inner.start >= 0 or inner.mark.start == inner.mark.end:
+        for child in node.children:
+            if child.start >= 0 or child.mark.start == child.mark.end:
                 continue
-            outside = self._source[node.mark.start : inner.mark.start] + self._source[inner.mark.end : node.mark.end]
-            if not outside.strip() and not inner.mark.keeps:
-                inner.start, inner.end = node.start, node.end
-            elif mine := runs.get(id(inner)):
-                self._take(inner, max(mine, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
-        self._share(node, owners, words)
-        behind = self._behind(node, all_words)
+            outside = self._source[node.mark.start : child.mark.start] + self._source[child.mark.end : node.mark.end]
+            if not outside.strip() and not child.mark.keeps:
+                child.start, child.end = node.start, node.end
+            elif child_runs := runs.get(id(child)):
+                self._place_around(child, max(child_runs, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
+        self._move_into_hosts(node, owners, words)
+        position_after = self._position_after(node, all_words)
         free = [word.target for word, owner in zip(words, owners) if owner is None]
-        for inner in node.inner:
-            if inner.start < 0:
-                inner.start = inner.end = behind(inner.mark)
-                if free and not inner.keeps and any(map(str.isalpha, inner.text)):
-                    near = bisect_left(free, (inner.start,))
-                    inner.start, inner.end = free.pop(min(near, len(free) - 1))
+        for child in node.children:
+            if child.start < 0:
+                child.start = child.end = position_after(child.mark)
+                if free and not child.keeps and any(map(str.isalpha, child.text)):
+                    nearest = bisect_left(free, (child.start,))
+                    child.start, child.end = free.pop(min(nearest, len(free) - 1))
 
     def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
-        """Place marks around digits and signs within a word, as in H2O, if the translated word has the same.
+        """Place marks around digits and signs within a word, as in H2O, if the translated word has the same characters.
 
-        Returns the words; a word with such a mark is split into the pieces around it.
+        Returns the words; a word with such a mark is split into the pieces around the mark.
         """
         pieces = {number: [word.target] for number, word in enumerate(words)}
-        ordered = sorted(pieces, key=lambda number: words[number].source)
-        ends = list(accumulate((words[number].source[1] for number in ordered), max))
-        for inner in node.inner:
-            start, end = inner.mark.start, inner.mark.end
-            around = self._source[max(0, start - 1) : start] + self._source[end : end + 1]  # letters or signs
-            if inner.start >= 0 or not inner.text.strip() or any(map(str.isalpha, inner.text)) or not around.strip():
+        order = sorted(pieces, key=lambda number: words[number].source)
+        ends = list(accumulate((words[number].source[1] for number in order), max))
+        for child in node.children:
+            start, end = child.mark.start, child.mark.end
+            around = self._source[max(0, start - 1) : start] + self._source[end : end + 1]
+            if child.start >= 0 or not child.text.strip() or any(map(str.isalpha, child.text)) or not around.strip():
                 continue
-            at = bisect_left(ends, start)
-            while at < len(ordered) and inner.start < 0 and words[ordered[at]].source[0] <= end:
-                self._place_in(inner, node, pieces[ordered[at]])
-                at += 1
+            number = bisect_left(ends, start)
+            while number < len(order) and child.start < 0 and words[order[number]].source[0] <= end:
+                self._place_in_word(child, node, pieces[order[number]])
+                number += 1
         return [word._replace(target=piece) for number, word in enumerate(words) for piece in pieces[number]]
 
-    def _place_in(self, inner: Node, node: Node, pieces: list[tuple[int, int]]) -> None:
-        """Place a mark in the first piece of a translated word that has its text, and split the piece there."""
+    def _place_in_word(self, child: Node, node: Node, pieces: list[tuple[int, int]]) -> None:
+        """Place a mark in the first piece of a translated word that has the mark's text, and split the piece there."""
         for number, (start, end) in enumerate(pieces):
             while number == len(pieces) - 1 and end < node.end and not self._translation[end].isspace():
-                end += 1  # signs after the word
-            at = self._translation.find(inner.text, start, end)
-            if at >= 0 and node.fits(at, at + len(inner.text)):
-                node.take(inner, at, at + len(inner.text))
-                cut = [(start, at), (at, inner.end), (inner.end, end)]
-                pieces[number : number + 1] = [piece for piece in cut if piece[0] < piece[1]]
+                end += 1  # also the signs after the word
+            position = self._translation.find(child.text, start, end)
+            if position >= 0 and node.is_free(position, position + len(child.text)):
+                node.place_child(child, position, position + len(child.text))
+                parts = [(start, position), (position, child.end), (child.end, end)]
+                pieces[number : number + 1] = [piece for piece in parts if piece[0] < piece[1]]
                 return
 
     @staticmethod
-    def _share(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
-        """Move a mark around a part of a word into the mark that has the whole word."""
+    def _move_into_hosts(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
+        """Make a mark around a part of a word a child of the mark that has the whole word."""
         hosts = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
         hosts.sort(key=lambda host: host[0].source)
         ends = [word.source[1] for word, _ in hosts]
         remaining = list[Node]()
-        for inner in node.inner:
-            at = bisect_right(ends, inner.mark.start)
-            if inner.start < 0 and at < len(hosts) and _common(inner.mark, hosts[at][0]) > 0:
-                hosts[at][1].inner.append(inner)
+        for child in node.children:
+            index = bisect_right(ends, child.mark.start)
+            if child.start < 0 and index < len(hosts) and _common_length(child.mark, hosts[index][0]) > 0:
+                hosts[index][1].children.append(child)
             else:
-                remaining.append(inner)
-        node.inner = remaining
+                remaining.append(child)
+        node.children = remaining
 
-    def _find_kept(self, inner: Node, node: Node, words: Sequence[WordLink]) -> None:
-        """Place a mark that keeps at the next free place with its text, in another case if need be.
+    def _find_kept(self, child: Node, node: Node, words: Sequence[WordLink]) -> None:
+        """Place a keeping mark at the next free occurrence of its text, in another case if need be.
 
-        A text that could be a word, such as the code ``a``, is placed only where a word attends to it.
+        A text that could be a word, such as the code ``a``, is placed only where a translated word attends to the mark.
         """
-        text, is_word = inner.text, inner.text.isalpha() and inner.text.islower()
+        text, may_be_word = child.text, child.text.isalpha() and child.text.islower()
         for as_written in (True, False):
             key = id(node), text, as_written
-            places = self._places(text, as_written, self._next_places.get(key, node.start), node.end)
-            free = ((start, start + len(text)) for start in places if node.fits(start, start + len(text)))
-            some = list(islice(free, MOST_PLACES if is_word else 1))
-            looked = (place for place in some if self._looks(inner.mark, *place, words))
-            first = some[0] if some and (not is_word or len(text) >= LEAST_NAME) else None
-            place = next(looked, first) if is_word else first
-            if place is not None:
-                node.take(inner, *place)
-            if not some or place == some[0]:  # the next mark with the same text goes on there
-                self._next_places[key] = node.end if place is None else place[1]
-            if place is not None:
+            occurrences = self._occurrences(text, as_written, self._search_starts.get(key, node.start), node.end)
+            free = ((start, start + len(text)) for start in occurrences if node.is_free(start, start + len(text)))
+            spans = list(islice(free, MOST_PLACES if may_be_word else 1))
+            attending = (span for span in spans if self._attends(child.mark, *span, words))
+            first = spans[0] if spans and (not may_be_word or len(text) >= LEAST_NAME) else None
+            span = next(attending, first) if may_be_word else first
+            if span is not None:
+                node.place_child(child, *span)
+            if not spans or span == spans[0]:  # from here the next mark with the same text searches
+                self._search_starts[key] = node.end if span is None else span[1]
+            if span is not None:
                 return
 
-    def _places(self, text: str, as_written: bool, start: int, end: int) -> Iterator[int]:
-        """The places in [start, end) where the translation has a text that is no part of a longer word."""
-        within = self._translation if as_written else self._small
-        if not as_written and (len(self._small) != len(self._translation) or len(text) != len(text.lower())):
+    def _occurrences(self, text: str, as_written: bool, start: int, end: int) -> Iterator[int]:
+        """The positions in [start, end) where the translation has a text that is no part of a longer word."""
+        translation = self._translation if as_written else self._lowered
+        if not as_written and (len(self._lowered) != len(self._translation) or len(text) != len(text.lower())):
             return
         text = text if as_written else text.lower()
-        signs = "-" if text.isalpha() else ""
-        while (position := within.find(text, start, end)) >= 0:
-            last = position + len(text)
-            ends = (within[max(0, position - 1) : position], text[0]), (within[last : last + 1], text[-1])
-            if not any(inner.isalnum() and (outer.isalnum() or outer in ("_", *signs)) for outer, inner in ends):
+        joiners = "-" if text.isalpha() else ""
+        while (position := translation.find(text, start, end)) >= 0:
+            behind = position + len(text)
+            before, after = translation[max(0, position - 1) : position], translation[behind : behind + 1]
+            edges = (before, text[0]), (after, text[-1])
+            if not any(edge.isalnum() and (outer.isalnum() or outer in ("_", *joiners)) for outer, edge in edges):
                 yield position
             start = position + 1
 
     @staticmethod
-    def _looks(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
-        """Whether a translated word in [start, end) attends to a word of the mark."""
-        at = bisect_right(words, start, key=lambda word: word.target[1])
-        while at < len(words) and words[at].target[0] < end and _common(mark, words[at]) <= 0:
-            at += 1
-        return at < len(words) and words[at].target[0] < end
+    def _attends(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
+        """Whether a translated word in [start, end) is linked to a source word of the mark."""
+        index = bisect_right(words, start, key=lambda word: word.target[1])
+        while index < len(words) and words[index].target[0] < end and _common_length(mark, words[index]) <= 0:
+            index += 1
+        return index < len(words) and words[index].target[0] < end
 
     @staticmethod
     def _owners(words: Sequence[WordLink], node: Node) -> list[Node | None]:
-        """For each translated word, the inner mark of a node that has it."""
-        starts, ends = ([inner.mark[end] for inner in node.inner] for end in (0, 1))  # siblings do not overlap
-        places = [end for _, end, _ in node.places]
+        """For each translated word, the child of the node to which the word belongs, or None."""
+        starts, ends = ([child.mark[end] for child in node.children] for end in (0, 1))  # siblings do not overlap
+        span_ends = [end for _, end, _ in node.child_spans]
         owners = list[Node | None]()
         for word in words:
             source, target = word.source, word.target
-            at = bisect_right(places, target[0])
-            if at < len(places) and node.places[at][0] < target[1]:
-                owners.append(node.places[at][2])
+            index = bisect_right(span_ends, target[0])
+            if index < len(span_ends) and node.child_spans[index][0] < target[1]:
+                owners.append(node.child_spans[index][2])
                 continue
-            first, behind = bisect_right(ends, source[0]), bisect_left(starts, source[1])
-            shares = [(_common(inner.mark, word), inner) for inner in node.inner[first:behind] if inner.start < 0]
-            share, owner = max(shares, key=lambda share: share[0], default=(0, None))
-            owners.append(owner if share > 0 else None)
+            first, end = bisect_right(ends, source[0]), bisect_left(starts, source[1])
+            free = [child for child in node.children[first:end] if child.start < 0]
+            owner = max(free, key=lambda child: _common_length(child.mark, word), default=None)
+            owners.append(owner if owner and _common_length(owner.mark, word) > 0 else None)
         return owners
 
-    def _take(self, inner: Node, run: list[WordLink], node: Node) -> None:
-        """Place a mark around words; one that keeps, around the words that stand for its text."""
-        text = inner.text
-        if inner.mark.keeps:
-            alike = [number for number, word in enumerate(run) if self._is_part(word, text)]
-            if not alike and not any(map(str.isalnum, text)):
+    def _place_around(self, child: Node, run: list[WordLink], node: Node) -> None:
+        """Place a mark around a run of words; a keeping mark, around those of them that are a part of its text."""
+        text = child.text
+        if child.mark.keeps:
+            numbers = [number for number, word in enumerate(run) if self._is_part_of_kept(word, text)]
+            if not numbers and not any(map(str.isalnum, text)):
                 return
-            run = run[alike[0] : alike[-1] + 1] if alike else run[: len(text.split())]
+            run = run[numbers[0] : numbers[-1] + 1] if numbers else run[: len(text.split())]
         else:
             texts = [self._translation[slice(*word.target)] for word in run]
             lettered = [number for number, text in enumerate(texts) if any(map(str.isalnum, text))]
@@ -461,33 +461,33 @@ class MarkProjection:
             start -= 1
         while not text[-1].isalnum() and end < node.end and _is_sign(self._translation[end]):
             end += 1
-        inner.start, inner.end = start, end
+        child.start, child.end = start, end
 
-    def _is_part(self, word: WordLink, text: str) -> bool:
-        """Whether a translated word is a part of a kept text, or both have no letters."""
+    def _is_part_of_kept(self, word: WordLink, text: str) -> bool:
+        """Whether a translated word is a part of a kept text; a word of signs, whether the text has signs alone too."""
         letters = "".join(filter(str.isalnum, self._translation[slice(*word.target)])).lower()
         return letters in "".join(filter(str.isalnum, text)).lower() if letters else not any(map(str.isalnum, text))
 
     @staticmethod
-    def _behind(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
-        """mark -> the position after the translation of the text before it, outside other marks."""
+    def _position_after(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
+        """Return a function of a mark: the position behind the translation of what precedes it, outside other marks."""
         ordered = sorted(words, key=lambda word: word.source[1])
         ends = [word.source[1] for word in ordered]
-        spans = ((inner.start, inner.end) for inner in node.inner if inner.start >= 0)
-        placed = sorted(spans, key=lambda span: span[1])
+        spans = ((child.start, child.end) for child in node.children if child.start >= 0)
+        child_spans = sorted(spans, key=lambda span: span[1])
 
-        def place(mark: Mark) -> int:
+        def position_of(mark: Mark) -> int:
             if mark.start >= node.mark.end:
                 return node.end
-            last = bisect_right(ends, mark.start)
-            at = ordered[bisect_left(ends, ends[last - 1])].target[1] if last else node.start
-            after = bisect_right(placed, at, key=lambda span: span[1])
-            return placed[after][1] if after < len(placed) and placed[after][0] < at else at
+            count = bisect_right(ends, mark.start)
+            position = ordered[bisect_left(ends, ends[count - 1])].target[1] if count else node.start
+            index = bisect_right(child_spans, position, key=lambda span: span[1])
+            return child_spans[index][1] if index < len(child_spans) and child_spans[index][0] < position else position
 
-        return place
+        return position_of
 
 
-def _common(mark: Mark, word: WordLink) -> int:
+def _common_length(mark: Mark, word: WordLink) -> int:
     return min(mark.end, word.source[1]) - max(mark.start, word.source[0])
 
 
@@ -495,8 +495,8 @@ def _is_sign(character: str) -> bool:
     return not character.isalnum() and not character.isspace()
 
 
-def _core(text: str, span: tuple[int, int]) -> tuple[int, int]:
-    """A word without the signs around it; a word of signs stays."""
+def _trim_signs(text: str, span: tuple[int, int]) -> tuple[int, int]:
+    """[start, end) of a word without the signs around it; of a word of signs alone, the whole."""
     start, end = span
     if any(map(str.isalnum, text[start:end])):
         while not text[start].isalnum():

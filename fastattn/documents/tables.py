@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import Steps, decoded, lines_of, replaced
+from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
 from fastattn.errors import InputError
 
 Path = tuple[str | int, ...]
@@ -21,9 +21,9 @@ class Cell(NamedTuple):
     text: str
 
 
-def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> Steps:
-    """A table; fields are names in the first row, or numbers from 1 if that row is data too. All else stays."""
-    page = decoded(data, name)
+def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> DocumentPlan:
+    """Translate columns of a table. fields: names in the first row, or numbers from 1 if the first row is data too."""
+    page = decode_text(data, name)
     numbered = bool(fields) and all(field.isdecimal() for field in fields)
     delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
     head = [cell.text for cell in rows[0]] if rows else []
@@ -35,11 +35,11 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
         for cell, answer in zip(cells, answers)
         if answer.text != cell.text
     ]
-    return replaced(page, edits).encode("utf-8", "surrogatepass")
+    return apply_edits(page, edits).encode("utf-8", "surrogatepass")
 
 
 def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
-    """A cell's source, in quotes if it had some or now needs them; unquoted TSV has no tabs and line ends."""
+    """The source of a cell's new text, quoted as the cell was, in CSV also if needed; in TSV, tabs become blanks."""
     quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
     if not quoted and delimiter == "\t":
         return re.sub(r"[\t\r\n]+", " ", text)
@@ -48,41 +48,42 @@ def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
 
 
 def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
-    """(delimiter, rows); instead of commas there may be semicolons, which spreadsheets write where commas are decimal.
+    """(delimiter, rows). A table of commas may have semicolons: spreadsheets write them where commas are decimal.
 
-    names  of columns, which decide it; without names, the first delimiter with several cells in all rows, equally many
+    names  of columns: the first delimiter that gives them wins; without names, the first with the same number of cells,
+           more than one, in all rows
     """
     for candidate in (delimiter, *(";" * (delimiter == ","))):
         with suppress(InputError):
             rows = list(_cells(page, candidate, name))
             lengths = {len(row) for row in rows}
-            named = rows and {*names} <= {cell.text for cell in rows[0]}
-            if named if names else len(lengths) == 1 and lengths != {1}:
+            has_names = rows and {*names} <= {cell.text for cell in rows[0]}
+            if has_names if names else len(lengths) == 1 and lengths != {1}:
                 return candidate, rows
     return delimiter, list(_cells(page, delimiter, name))
 
 
 def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
-    """The rows of a table that are not empty: RFC 4180, and TSV, in which a quote that does not end a cell is text."""
-    quoted = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
-    plain, end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
-    at, row = 0, list[Cell]()
-    while at < len(page) or row:
-        match = quoted.match(page, at)
-        if match is None and delimiter != "\t" and page.startswith('"', at):
-            line = page.count("\n", 0, at) + 1
+    """The rows of a table that are not empty, by RFC 4180; in TSV, a quote that does not end a cell is text."""
+    quoted_cell = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
+    plain_cell, line_end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
+    position, row = 0, list[Cell]()
+    while position < len(page) or row:
+        match = quoted_cell.match(page, position)
+        if match is None and delimiter != "\t" and page.startswith('"', position):
+            line = page.count("\n", 0, position) + 1
             raise InputError(f"{name}: not a table: the quote in line {line} does not end a cell")
-        cell = match or plain.match(page, at)
+        cell = match or plain_cell.match(page, position)
         assert cell is not None
         row.append(Cell(*cell.span(), match[1].replace('""', '"') if match else cell[0]))
-        at = cell.end()
-        if page.startswith(delimiter, at):
-            at += 1
+        position = cell.end()
+        if page.startswith(delimiter, position):
+            position += 1
             continue
         if len(row) > 1 or row[0].end > row[0].start:
             yield row
-        ended, row = end.match(page, at), []
-        at = ended.end() if ended and ended.end() > at else len(page)
+        line_end_match, row = line_end.match(page, position), []
+        position = line_end_match.end() if line_end_match and line_end_match.end() > position else len(page)
 
 
 def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
@@ -96,10 +97,10 @@ def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
     return head.index(field)
 
 
-def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps:
-    """A JSON object a line; fields are names, outer.inner for inner ones, and may be lists. All else stays."""
-    page, at = decoded(data, name), 0
-    places = dict[tuple[int, int], str]()  # [start, end) of a text -> the text
+def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> DocumentPlan:
+    """Translate fields of JSON objects, one a line; outer.inner is an inner field. A field may be a list of texts."""
+    page, position = decode_text(data, name), 0
+    texts = dict[tuple[int, int], str]()  # [start, end) of a text -> the text
     for number, line in enumerate(lines_of(page), 1):
         try:
             record = json.loads(line) if line.strip() else {}
@@ -109,36 +110,36 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps
             raise InputError(f"{name}, line {number}: expected a JSON object")
         paths = dict(path for field in fields for path in _texts_at(record, field))
         spans = _string_spans(line) if paths else {}
-        places |= {(at + spans[path][0], at + spans[path][1]): text for path, text in paths.items()}
-        at += len(line)
-    if page.strip() and not places:
+        texts |= {(position + spans[path][0], position + spans[path][1]): text for path, text in paths.items()}
+        position += len(line)
+    if page.strip() and not texts:
         raise InputError(f"{name}: no record has a text in {' or '.join(fields)}")
-    answers = yield [Marked(text) for text in places.values()]
+    answers = yield [Marked(text) for text in texts.values()]
     edits = [
         (*span, json.dumps(answer.text, ensure_ascii=False))
-        for (span, text), answer in zip(places.items(), answers)
+        for (span, text), answer in zip(texts.items(), answers)
         if answer.text != text
     ]
-    return replaced(page, edits).encode("utf-8", "surrogatepass")
+    return apply_edits(page, edits).encode("utf-8", "surrogatepass")
 
 
 def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
-    """(path of names and indices, text) of each text of a field."""
-    first, _, rest = field.partition(".")
+    """(path of names and indices, text) of each text that a record's field has."""
+    head, _, tail = field.partition(".")
     if not isinstance(record, dict):
         return []
-    if field in record or not rest:
-        first, rest = field, ""
-    value = record.get(first)
-    if rest:
-        return _texts_at(value, rest, *path, first)
+    if field in record or not tail:
+        head, tail = field, ""
+    value = record.get(head)
+    if tail:
+        return _texts_at(value, tail, *path, head)
     if isinstance(value, list):
-        return [((*path, first, number), item) for number, item in enumerate(value) if isinstance(item, str)]
-    return [((*path, first), value)] if isinstance(value, str) else []
+        return [((*path, head, number), item) for number, item in enumerate(value) if isinstance(item, str)]
+    return [((*path, head), value)] if isinstance(value, str) else []
 
 
 def _string_spans(line: str) -> dict[Path, tuple[int, int]]:
-    """Path -> [start, end) of each string value in a line of JSON; the last one of a repeated name."""
+    """Path -> [start, end) of each string value in a line of JSON; of a repeated name the last value."""
     spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', line):
         match token[0]:

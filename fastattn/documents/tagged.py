@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastattn.documents.html import partners
-from fastattn.documents.marks import Marked, from_tags
-from fastattn.documents.texts import Steps, decoded
+from fastattn.documents.html import match_tags
+from fastattn.documents.marks import Marked, marked_from_tags
+from fastattn.documents.texts import DocumentPlan, decode_text
 
 _TOKEN = re.compile(
     r"(?P<other><!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![^>]*>)"
@@ -31,30 +31,31 @@ class XmlRules(NamedTuple):
 
 
 class XmlToken(NamedTuple):
-    """A piece of the source; kinds: "open", "close", "alone", "kept", "text"."""
+    """A piece of the source; kinds: "open", "close", "alone", "kept", "text".
+
+    text  what a reader sees of it
+    """
 
     kind: str
     name: str
     source: str
-
-    @property
-    def text(self) -> str:
-        return html.unescape(self.source) if self.kind == "text" else ""
+    text: str = ""
 
 
 OUTLINE = XmlRules()
 
 
-def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> Steps:
+def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> DocumentPlan:
     """The text with its sentences translated; attributes, comments and CDATA stay."""
-    tokens = _tokens(decoded(data, name))
-    closers = partners([(token.kind, token.name) for token in tokens])
+    tokens = _tokens(decode_text(data, name))
+    closers = match_tags([(token.kind, token.name) for token in tokens])
     inline, sentences, at = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
     while at < len(tokens):
         token, end = tokens[at], at + 1
         if token.name in rules.ignored and token.kind == "open":
             end = closers.get(at, at) + 1
-            sentences[-1].append(XmlToken("kept", token.name, "".join(inner.source for inner in tokens[at:end])))
+            source, text = ("".join(part) for part in zip(*((inner.source, inner.text) for inner in tokens[at:end])))
+            sentences[-1].append(XmlToken("kept", token.name, source, text))
         elif token.kind in ("text", "alone", "kept") or token.name in inline:
             sentences[-1].append(token)
         else:
@@ -73,7 +74,7 @@ def _tokens(source: str) -> list[XmlToken]:
         if kind == "open":
             kind = "close" if tag.startswith("</") else "alone" if tag.endswith("/>") else "open"
         name = _NAME.match(tag)
-        tokens.append(XmlToken(kind, name[1] if name else "", match[0]))
+        tokens.append(XmlToken(kind, name[1] if name else "", match[0], html.unescape(match["text"] or "")))
     return tokens
 
 
@@ -100,9 +101,9 @@ def _marked(sentence: Sequence[XmlToken]) -> Marked:
     def what(tag: int, closer: int | None) -> tuple[str, str]:
         return sentence[tag].source, "" if closer is None else sentence[closer].source
 
-    pairs = partners([(token.kind, token.name) for token in sentence])
+    pairs = match_tags([(token.kind, token.name) for token in sentence])
     kinds = [token.kind if token.kind == "text" else "tag" for token in sentence]
-    return from_tags(kinds, pairs, lambda number, *_: sentence[number].text, what)
+    return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, what)
 
 
 def _written(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:

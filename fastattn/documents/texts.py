@@ -1,4 +1,4 @@
-"""Decoding of documents, and division of text into lines."""
+"""What readers of several forms share: decoding, division of text into lines, edits in place."""
 
 import codecs
 import contextlib
@@ -12,18 +12,18 @@ from fastattn.documents.marks import Marked
 from fastattn.errors import FastattnError, InputError
 from fastattn.text.translation import is_spaceless
 
-# The reading of a document: it yields texts, gets their translations, and returns the translated document.
-Steps = Generator[list[Marked], list[Marked], bytes]
-# Codecs of Python that are no charsets of documents.
-NO_CHARSETS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
+# A document's translation in progress: it yields texts, is sent their translations, and returns the new document.
+DocumentPlan = Generator[list[Marked], list[Marked], bytes]
+# Python's codecs that no document may name as its charset.
+REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
 
 
-def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
-    """The text of a document; InputError if it is not in its charset. A byte order mark of UTF-16 takes precedence."""
+def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:
+    """The text of a document; InputError if its bytes are not of the charset. A UTF-16 byte order mark goes first."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         charset = "utf-16"
     try:
-        if codecs.lookup(charset).name in NO_CHARSETS:
+        if codecs.lookup(charset).name in REFUSED_CODECS:
             raise LookupError
         text = data.decode(charset)
     except LookupError:
@@ -36,42 +36,42 @@ def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines with their ends: those of text files, not all separators of Unicode."""
+    """The lines of a text with their line ends: LF, CR and CR LF, not every separator of Unicode."""
     return list(io.StringIO(text, newline=""))
 
 
 @contextlib.contextmanager
-def needed(what: str) -> Iterator[None]:
-    """Turn an ImportError of a library that a form needs into a FastattnError."""
+def reports_missing_library(form: str) -> Iterator[None]:
+    """Turn the ImportError of a library that a form needs into a FastattnError."""
     try:
         yield
     except ImportError as error:
-        raise FastattnError(f"{what} needs {error.name}: pip install 'fastattn[documents]'") from None
+        raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[documents]'") from None
 
 
-def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
-    """The text in as many lines as there are lengths, in the same proportions as nearly as words allow.
+def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
+    """Break a text into as many lines as there are lengths, in the same proportions as nearly as words allow.
 
-    not_first  a pattern with which no line after the first may begin
+    no_start  a pattern with which no line after the first may begin
     """
-    total, lines, at = max(1, sum(lengths)), list[str](), 0
-    places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not not_first.match(text, match.end())]
+    total, lines, start = max(1, sum(lengths)), list[str](), 0
+    breaks = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not no_start.match(text, match.end())]
     if any(map(is_spaceless, text)):
-        places = sorted({*places, *range(1, len(text))})
-    for share in list(accumulate(lengths))[:-1]:
-        ideal = round(len(text) * share / total)
-        nearest = bisect_left(places, ideal, bisect_right(places, at))
-        candidates = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
-        end = min(candidates, key=lambda place: abs(place - ideal), default=len(text))
-        lines.append(text[at:end].rstrip())
-        at = end
-    return [*lines, text[at:]]
+        breaks = sorted({*breaks, *range(1, len(text))})
+    for cumulative in list(accumulate(lengths))[:-1]:
+        ideal = round(len(text) * cumulative / total)
+        nearest = bisect_left(breaks, ideal, bisect_right(breaks, start))
+        candidates = [position for position in breaks[max(0, nearest - 1) : nearest + 1] if position > start]
+        end = min(candidates, key=lambda position: abs(position - ideal), default=len(text))
+        lines.append(text[start:end].rstrip())
+        start = end
+    return [*lines, text[start:]]
 
 
-def replaced(page: str, edits: Sequence[tuple[int, int, str]]) -> str:
-    """The page with [start, end) of each edit replaced by its text; edits do not overlap."""
-    at, parts = 0, list[str]()
+def apply_edits(page: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """Replace [start, end) of a page by the text of each edit; edits do not overlap."""
+    position, parts = 0, list[str]()
     for start, end, text in sorted(edits):
-        parts += [page[at:start], text]
-        at = end
-    return "".join([*parts, page[at:]])
+        parts += [page[position:start], text]
+        position = end
+    return "".join([*parts, page[position:]])

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from fastattn.documents.marks import Mark, Marked
-from fastattn.documents.texts import needed
+from fastattn.documents.texts import reports_missing_library
 from fastattn.errors import InputError
 
 Element = Any  # of lxml, which has no types
 
 
-def parsed(data: bytes, name: str) -> Element:
-    """The root of an XML file; entities and external files are not read."""
-    with needed("XML"):
+def parse_xml(data: bytes, name: str) -> Element:
+    """The root element of an XML file; entities and external files are not read."""
+    with reports_missing_library("XML"):
         from lxml import etree
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
@@ -20,72 +20,72 @@ def parsed(data: bytes, name: str) -> Element:
         root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise InputError(f"{name}: not XML: {error}") from None
-    declared = root.getroottree().docinfo.internalDTD
-    if declared is not None and any(declared.iterentities()):
+    document_type = root.getroottree().docinfo.internalDTD
+    if document_type is not None and any(document_type.iterentities()):
         raise InputError(f"{name}: declares entities, which are not read")
     return root
 
 
-def serialized(root: Element) -> bytes:
+def serialize_xml(root: Element) -> bytes:
     from lxml import etree
 
     tree = root.getroottree()
-    encoding, alone = tree.docinfo.encoding or "UTF-8", tree.docinfo.standalone or None
-    return bytes(etree.tostring(tree, xml_declaration=True, encoding=encoding, standalone=alone))
+    encoding, standalone = tree.docinfo.encoding or "UTF-8", tree.docinfo.standalone or None
+    return bytes(etree.tostring(tree, xml_declaration=True, encoding=encoding, standalone=standalone))
 
 
-def local(element: Element) -> str:
+def local_name(element: Element) -> str:
     """An element's name without its namespace; "" for comments and processing instructions."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def take_text(
-    element: Element, encloses: Callable[[Element], bool], blank: Callable[[Element, int], bool] | None = None
+    element: Element, encloses: Callable[[Element], bool], shows_blank: Callable[[Element, int], bool] | None = None
 ) -> Marked:
-    """The text of an element, which is removed from it, with a mark for each inner element.
+    """Empty an element and return its text, with a mark for each inner element.
 
-    encloses  whether an inner element's text is a part of the sentence; other elements stay as they are
-    blank     (inner element, depth) -> whether it is shown as a blank between words
+    encloses     whether an inner element's text is a part of the sentence; other elements stay as they are
+    shows_blank  (inner element, depth) -> whether the element is shown as a blank between words
     """
     text, marks = element.text or "", list[Mark]()
 
-    def take(parent: Element, depth: int) -> None:
+    def take_children(parent: Element, depth: int) -> None:
         nonlocal text
         for child in list(parent):
-            number, is_blank = len(marks), blank is not None and blank(child, depth)
+            number, is_blank = len(marks), shows_blank is not None and shows_blank(child, depth)
             marks.append(Mark(len(text), len(text), child, is_blank, depth))
             if is_blank:
                 text += " "
             elif encloses(child):
                 text += child.text or ""
-                take(child, depth + 1)
+                take_children(child, depth + 1)
                 child.text = None
             marks[number] = marks[number]._replace(end=len(text))
             text += child.tail or ""
             child.tail = None
             parent.remove(child)
 
-    take(element, 0)
+    take_children(element, 0)
     element.text = None
     return Marked(text, tuple(marks))
 
 
-def give_text(element: Element, answer: Marked) -> None:
+def give_text(element: Element, marked: Marked) -> None:
     """Put a text and its marks' elements into an element that ``take_text`` emptied."""
-    path, last = [element], None  # the open elements; the closed one that text follows
-    for kind, text, child in answer.pieces():
+    open_elements, closed = [element], None  # closed: the element whose tail the next text is
+    for kind, text, child in marked.pieces():
         if kind == "open":
-            path[-1].append(child)
-            path.append(child)
-            last = None
+            open_elements[-1].append(child)
+            open_elements.append(child)
+            closed = None
         elif kind == "kept" and child is not None:
-            path[-1].append(child)
-            last = child
+            open_elements[-1].append(child)
+            closed = child
         elif kind == "close":
-            last = path.pop()
+            closed = open_elements.pop()
         elif not text:
             continue
-        elif last is not None:
-            last.tail = (last.tail or "") + text
+        elif closed is not None:
+            closed.tail = (closed.tail or "") + text
         else:
-            path[-1].text = (path[-1].text or "") + text
+            open_elements[-1].text = (open_elements[-1].text or "") + text

@@ -304,7 +304,7 @@ class Encoder(EncoderBase):
     ) -> Iterator[np.ndarray]:
         """``encode_iter`` by processes; this one encodes the first texts, which may be all of a short call."""
         numbered = enumerate(texts)
-        yield from self._encode_windows(islice(numbered, pool.least - 1), options)
+        yield from self._encode_windows(islice(numbered, pool.least_texts - 1), options)
         yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.encoders.vector_head import VectorOptions, quantized
 from fastattn.processes.choice import Sharing
-from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream
+from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream_results
 from fastattn.scheduling.request import Plan
 from fastattn.system.progress import Progress
 
@@ -23,7 +23,7 @@ class EncodingProcesses:
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
-        self.least = sharing.least
+        self.least_texts = sharing.least_texts
         self._pool = ProcessPool(
             sharing.processes, [f"{__package__}.worker", os.path.abspath(path), precision, device, sharing.threads]
         )
@@ -49,7 +49,7 @@ class EncodingProcesses:
 
     def stream(self, texts: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         """The vector of each text; ``texts`` gives (length, text)."""
-        for vector_E in stream(self.scheduler, self._pool.count, texts, partial(_chunk, options=options)):
+        for vector_E in stream_results(self.scheduler, self._pool.count, texts, partial(_chunk, options=options)):
             # A copy, so that a caller who keeps one vector does not keep its whole chunk.
             yield vector_E.copy() if options.output_dtype == "float32" else quantized(vector_E[None], options)[0]
 

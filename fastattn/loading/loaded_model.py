@@ -11,7 +11,7 @@ from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
-from fastattn.processes.choice import Sharing, sharing
+from fastattn.processes.choice import Sharing, choose_sharing
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.memory import return_freed_memory
@@ -83,7 +83,7 @@ class ModelBase:
         load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
         return_freed_memory()
         if self._takes_processes:
-            shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)
+            shared = choose_sharing(processes, threads, self._loaded.threads, self.layer_weights)
             if shared.processes > 1:
                 self._pool = self._make_pool(folder, precision, device, shared)
                 if processes is not None:  # else with the first large call
@@ -120,7 +120,7 @@ class ModelBase:
     def _prepare(self) -> None:
         """Make what all calls of the loaded model use."""
 
-    def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> Any:
+    def _make_pool(self, folder: Path, precision: str, device: str, choose_sharing: Sharing) -> Any:
         """The worker processes of a class that takes them."""
 
     @property
@@ -135,7 +135,7 @@ class ModelBase:
 
     def _pool_for(self, texts: int) -> Any:
         """The processes for a call with so many texts; None where this process computes them."""
-        return None if self._pool is None or texts < self._pool.least else self._pool
+        return None if self._pool is None or texts < self._pool.least_texts else self._pool
 
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; a second call does nothing.

@@ -1,4 +1,4 @@
-"""plot_attention: checks of weights and labels, then an AttentionPlot that draws them."""
+"""``plot_attention``, which checks weights and labels, and the ``AttentionPlot`` that draws them."""
 
 import operator
 import os
@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, checked_title, columns_of
-from fastattn.plot.page import fragment, page, save_picture
-from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
+from fastattn.plot.labels import checked_labels, checked_title, display_width
+from fastattn.plot.page import html_fragment, html_page, save_picture
+from fastattn.plot.picture import PANEL_OF_SEVERAL, SINGLE_PANEL, Frame, Panel, Picture, draw, frame_of
 
-MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # so many weights take about 24 MB of HTML
+MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # the most weights take about 24 MB of HTML
 
 
 def plot_attention(
@@ -33,21 +33,21 @@ def plot_attention(
     InputError for anything else, NaN and infinity, and for more than 256 heads, 4,096 rows or columns, or 16,777,216
     weights in all.
     """
-    weights_HTS = _checked_weights(weights)
-    shown_title = checked_title(title)
+    weights_HTS = _check_weights(weights)
+    title_text = checked_title(title)
     H, T, S = weights_HTS.shape
     labels = checked_labels("rows", rows, T), checked_labels("columns", columns, S)
     heads = [f"head {h}" for h in range(H)] if names is None else checked_labels("names", names, H)
-    return AttentionPlot(weights_HTS, *labels, shown_title, heads)
+    return AttentionPlot(weights_HTS, *labels, title_text, heads)
 
 
 class AttentionPlot:
     """A picture of attention weights, made by ``plot_attention``.
 
-    Colours are shares of the largest weight of all heads; in the mean of the heads, of the mean's largest weight.
-    A notebook shows the HTML: a choice of the head, and each weight under the pointer or with the arrow keys. It loads
-    nothing; where scripts do not run, its SVG remains. There is no ``_repr_svg_``: notebooks prefer the HTML, and would
-    store the picture twice.
+    A weight's colour is its share of the largest weight of all heads; in the mean of heads, of the mean's largest one.
+    A notebook shows the HTML, which has a choice of the head, and names each weight under the pointer or by the arrow
+    keys. The HTML loads nothing, and shows its SVG where scripts do not run. There is no ``_repr_svg_``: notebooks
+    prefer the HTML, and would store the picture twice.
     """
 
     def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str, names: list[str]):
@@ -61,12 +61,12 @@ class AttentionPlot:
     def _repr_html_(self) -> str:
         panels = self._panels("mean") + self._panels("all") if len(self._weights_HTS) > 1 else self._panels(0)
         picture, frame = self._draw(panels[:1])
-        return fragment(picture, frame, panels)
+        return html_fragment(picture, frame, panels)
 
     @property
     def html(self) -> str:
-        """A page with the HTML that a notebook shows."""
-        return page(self._repr_html_(), self._title or "Attention weights")
+        """A whole page with the HTML that a notebook shows."""
+        return html_page(self._repr_html_(), self._title or "Attention weights")
 
     @property
     def svg(self) -> str:
@@ -76,22 +76,22 @@ class AttentionPlot:
     def to_svg(self, head: int | Literal["mean", "all"] = "all") -> str:
         """A static picture of one head (from 0), of the mean of the heads, or of all heads side by side.
 
-        It follows the reader's choice of light or dark. The pointer shows a cell's weight where there are at most 4,096
-        cells, none smaller than a pixel.
+        The picture follows the reader's choice of light or dark. The pointer shows a cell's weight if there are at most
+        4,096 cells, none smaller than a pixel.
         """
         return self._draw(self._panels(head))[0].svg
 
     def to_text(self, head: int | Literal["mean"] = "mean") -> str:
-        """Lines for a terminal: a shade for each weight of one head or of the mean, with numbers of the columns."""
+        """Lines for a terminal: a shade for each weight of one head or of the mean, then the numbered columns."""
         (panel,) = self._panels(head)
         shades = np.array(list(" \u2591\u2592\u2593\u2588"))
         cells_TS = shades[np.minimum((panel.shares_TS * 5).astype(int), 4)]
-        wide = max(map(columns_of, self._rows))
+        width = max(map(display_width, self._rows))
         lines = [
-            f"{' ' * wide}  {''.join(f'{s:<2}' if s % 5 == 0 else '  ' for s in range(len(self._columns)))}".rstrip()
+            f"{' ' * width}  {''.join(f'{s:<2}' if s % 5 == 0 else '  ' for s in range(len(self._columns)))}".rstrip()
         ]
         for row, cells_S in zip(self._rows, cells_TS):
-            lines.append(f"{' ' * (wide - columns_of(row))}{row}  {''.join(2 * cell for cell in cells_S)}".rstrip())
+            lines.append(f"{' ' * (width - display_width(row))}{row}  {''.join(2 * cell for cell in cells_S)}".rstrip())
         return "\n".join([*lines, "", *(f"{s:>4} {column}" for s, column in enumerate(self._columns))])
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -101,8 +101,8 @@ class AttentionPlot:
     @property
     def _description(self) -> str:
         counts = zip(self._weights_HTS.shape, ("head", "row", "column"))
-        listed = ", ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in counts)
-        return f"{self._title + ': ' if self._title else ''}attention weights, {listed}"
+        shape = ", ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in counts)
+        return f"{self._title + ': ' if self._title else ''}attention weights, {shape}"
 
     def _panels(self, head: Any) -> list[Panel]:
         H = len(self._weights_HTS)
@@ -110,7 +110,7 @@ class AttentionPlot:
             return [self._panels(h)[0] for h in range(H)]
         if isinstance(head, str) and head == "mean":
             mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
-            # Shares of the mean's largest weight: where heads attend to different places, it is far below theirs.
+            # Shares of the mean's largest weight, which is far below the heads' where they attend to different columns.
             return [Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)]
         message = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
         try:
@@ -122,12 +122,12 @@ class AttentionPlot:
         return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
 
     def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:
-        size = ALONE if len(panels) == 1 else BESIDE_OTHERS
+        size = SINGLE_PANEL if len(panels) == 1 else PANEL_OF_SEVERAL
         frame = frame_of(self._rows, self._columns, size, headed=bool(panels[0].name))
         return draw(panels, frame, self._title, self._description), frame
 
 
-def _checked_weights(weights: Any) -> np.ndarray:
+def _check_weights(weights: Any) -> np.ndarray:
     """The weights as a new array (H, T, S), float32 or float64; InputError for anything else."""
     try:
         array = np.asarray(weights)
@@ -146,9 +146,9 @@ def _checked_weights(weights: Any) -> np.ndarray:
             f"weights should be at most {MOST_HEADS} heads, {MOST_POSITIONS:,} rows, as many columns, "
             f"and {MOST_WEIGHTS:,} in all, got {array.shape}"
         )
-    with np.errstate(over="ignore"):  # of a long double
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
         weights_HTS = array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32)
-    np.add(weights_HTS, 0.0, out=weights_HTS)  # makes -0 a 0
+    np.add(weights_HTS, 0.0, out=weights_HTS)  # turns -0 into 0
     if not np.isfinite(weights_HTS).all():
         raise InputError("weights should be finite, got NaN or infinity")
     if weights_HTS.min() < 0:

@@ -1,4 +1,4 @@
-"""Labels of rows and columns: checked, made fit for XML and HTML, cut to a width, and thinned out where they crowd."""
+"""Labels of rows and columns: checks, text that XML and HTML allow, truncation, and the step at which they fit."""
 
 import operator
 from collections.abc import Iterable
@@ -8,27 +8,27 @@ from unicodedata import east_asian_width
 from fastattn.errors import InputError, described
 from fastattn.printable import visible
 
-LONGEST = 1000  # characters that are kept of a label
+MOST_CHARACTERS = 1000  # of a label; further characters are dropped
 
 
 def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -> list[str]:
-    """``length`` labels as printable text; None: 0, 1, 2, ... InputError for other lengths and types."""
+    """``length`` labels as printable text; None: 0, 1, 2, ... InputError for labels of another number or type."""
     if labels is None:
         return [str(i) for i in range(length)]
     if isinstance(labels, str | bytes):
         raise InputError(f"{name} should be a list of {length} labels, got a {type(labels).__name__}")
     try:
-        listed = list(islice(labels, length + 1))
+        label_list = list(islice(labels, length + 1))
     except TypeError:
         raise InputError(f"{name} should be a list of {length} labels, got {described(labels)}") from None
-    if len(listed) != length:
-        got = "more" if len(listed) > length else len(listed)
+    if len(label_list) != length:
+        got = "more" if len(label_list) > length else len(label_list)
         raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {got}")
     texts = []
-    for i, label in enumerate(listed):
+    for i, label in enumerate(label_list):
         try:
             texts.append(printable_text(label) if isinstance(label, str) else str(operator.index(label)))
-        except (TypeError, ValueError):  # ValueError: more digits than Python writes out
+        except (TypeError, ValueError):  # ValueError: the number has more digits than Python writes
             raise InputError(f"{name}[{i}] should be a str or a whole number, got {described(label)}") from None
     return texts
 
@@ -41,28 +41,28 @@ def checked_title(title: str | None) -> str:
 
 
 def printable_text(text: str) -> str:
-    r"""At most LONGEST characters; characters that a page acts on or XML forbids are escaped: ``\n``, ``\u202e``."""
-    shortened = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    r"""At most MOST_CHARACTERS of a text; what a page acts on or XML forbids is escaped, as ``\n``, ``\u202e``."""
+    shortened = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
     return visible(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 
-def isolated(text: str) -> str:
-    """``text`` between marks that keep its writing direction to itself."""
+def isolate(text: str) -> str:
+    """``text`` between marks that keep its writing direction from the text around it."""
     return f"\u2068{text}\u2069"
 
 
-def columns_of(text: str) -> int:
-    """The width of the text, where a Latin letter has 1 and a Chinese one 2."""
+def display_width(text: str) -> int:
+    """The width of a text in columns: a Latin letter takes 1, a Chinese character 2."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def cut(text: str, columns: int) -> str:
-    """``text``, or as much of it as fits in so many ``columns``, with an ellipsis."""
-    if columns_of(text) <= columns:
+def clip(text: str, columns: int) -> str:
+    """``text``, or if it is wider than ``columns``, its beginning and an ellipsis that fit."""
+    if display_width(text) <= columns:
         return text
     beginning, width = "", 1
     for character in text:
-        width += columns_of(character)
+        width += display_width(character)
         if width > columns:
             break
         beginning += character
@@ -70,6 +70,6 @@ def cut(text: str, columns: int) -> str:
 
 
 def label_step(size: float, least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, ... cells of ``size`` pixels that take ``least`` pixels."""
+    """The smallest step of 1, 2, 5, 10, 20, ... cells of ``size`` pixels that is at least ``least`` pixels."""
     steps = (factor * 10**power for power in count() for factor in (1, 2, 5))
     return next(step for step in steps if step * size >= least)

@@ -1,7 +1,7 @@
-"""Attention weights as HTML: the static picture, over which a script paints the chosen head and shows each weight.
+"""Attention weights as HTML: the static picture, over which a script paints the chosen head and names each weight.
 
-The script's data is in attributes of the outermost element, and the script finds elements by their class: there are no
-ids, so that the same HTML may stand in a page twice. Controls are hidden until the script runs.
+The script's data is in attributes of the outermost element, and the script finds elements by their class. There are no
+ids, so a page may have the same HTML twice. Controls are hidden until the script runs.
 """
 
 import base64
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.picture import Frame, Panel, Picture, scale
+from fastattn.plot.picture import Frame, Panel, Picture, colour_scale
 from fastattn.system.files import checked_path, open_file
 
-FEW = 1 << 19  # weights that take 16 bits each; more weights take 8
+MOST_WIDE_WEIGHTS = 1 << 19  # up to so many weights have 16 bits each; more have 8
 
-# A page's own theme comes before the system's: JupyterLab, Visual Studio Code, Colab and Sphinx say which they have.
+# The theme of the page, if JupyterLab, Visual Studio Code, Colab or Sphinx states one, precedes the system's theme.
 _LIGHT = "color-scheme:light;color:#1f2328;background:#fff"
 _DARK = "color-scheme:dark;color:#e6e9ee;background:#16191f"
 _LIGHT_PAGE = ":is([data-jp-theme-light=true],[data-theme=light],[theme=light],.vscode-light)"
@@ -43,27 +43,27 @@ STYLE = f"""
 
 SCRIPT = r"""
 (() => {
-  const decoded = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-  const begin = root => {
+  const decodeBase64 = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+  const start = root => {
     const data = root.dataset, rows = JSON.parse(data.rows), columns = JSON.parse(data.columns);
     const T = rows.length, S = columns.length, levels = +data.levels, [blockT, blockS] = JSON.parse(data.block);
-    const bytes = decoded(data.weights), colours = decoded(data.colours);
+    const bytes = decodeBase64(data.weights), colours = decodeBase64(data.colours);
     const weights = levels > 255 ? new Uint16Array(bytes.buffer) : bytes;
     const find = selector => root.querySelector(selector), canvas = find("canvas"), cursor = find(".fastattn-cursor");
     const select = find("select"), output = find("output"), heading = find(".fastattn-heading");
     const height = canvas.height = Math.ceil(T / blockT), width = canvas.width = Math.ceil(S / blockS);
-    const tops = JSON.parse(data.largest), chosen = () => select ? select.selectedIndex : 0;
+    const maxima = JSON.parse(data.largest), chosenHead = () => select ? select.selectedIndex : 0;
     const exponent = number => Math.floor(Math.log10(number));
-    let row = 0, column = 0, pointed = false;
+    let row = 0, column = 0, isPointing = false;
 
-    // The place of the largest weight in a block; a block is one weight, unless there are more than pixels.
-    const largest = (y, x) => {
-      const head = chosen();
+    // The index of the largest weight of a block; a block is one weight, unless there are more weights than pixels.
+    const indexOfLargest = (y, x) => {
+      const head = chosenHead();
       let best = -1;
       for (let t = y * blockT; t < Math.min(T, (y + 1) * blockT); t++)
         for (let s = x * blockS; s < Math.min(S, (x + 1) * blockS); s++) {
-          const place = (head * T + t) * S + s;
-          if (best < 0 || weights[place] > weights[best]) best = place;
+          const index = (head * T + t) * S + s;
+          if (best < 0 || weights[index] > weights[best]) best = index;
         }
       return best;
     };
@@ -76,62 +76,63 @@ SCRIPT = r"""
         }
       context.putImageData(image, 0, 0);
       if (heading && select) heading.textContent = select.options[select.selectedIndex].text;
-      find(".fastattn-largest").textContent = +tops[chosen()].toPrecision(4);
+      find(".fastattn-largest").textContent = +maxima[chosenHead()].toPrecision(4);
     };
-    const show = (y, x) => {
+    const showWeight = (y, x) => {
       row = Math.max(0, Math.min(height - 1, y));
       column = Math.max(0, Math.min(width - 1, x));
-      pointed = true;
-      const place = largest(row, column), top = tops[chosen()], value = weights[place] / levels * top;
+      isPointing = true;
+      const index = indexOfLargest(row, column), top = maxima[chosenHead()], value = weights[index] / levels * top;
       const digits = value && Math.max(1, Math.min(4, 1 + exponent(value) - exponent(top / levels)));
       const label = text => "\u2068" + text + "\u2069";
-      output.textContent = `${value && +value.toPrecision(digits)} (row ${label(rows[Math.floor(place / S) % T])}, ` +
-        `column ${label(columns[place % S])})`;
-      const box = canvas.style, part = (whole, count) => `calc(${whole} / ${count})`;
+      output.textContent = `${value && +value.toPrecision(digits)} (row ${label(rows[Math.floor(index / S) % T])}, ` +
+        `column ${label(columns[index % S])})`;
+      const box = canvas.style, divide = (length, count) => `calc(${length} / ${count})`;
       cursor.style.left = `calc(${box.left} + ${box.width} * ${column} / ${width})`;
       cursor.style.top = `calc(${box.top} + ${box.height} * ${row} / ${height})`;
-      cursor.style.width = part(box.width, width);
-      cursor.style.height = part(box.height, height);
+      cursor.style.width = divide(box.width, width);
+      cursor.style.height = divide(box.height, height);
       cursor.hidden = false;
     };
-    const hide = () => { cursor.hidden = true; output.textContent = ""; pointed = false; };
-    const moves = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
+    const hideWeight = () => { cursor.hidden = true; output.textContent = ""; isPointing = false; };
+    const steps = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
     canvas.addEventListener("pointermove", event => {
       const box = canvas.getBoundingClientRect();
-      show(Math.floor((event.clientY - box.top) / box.height * height),
-           Math.floor((event.clientX - box.left) / box.width * width));
+      showWeight(Math.floor((event.clientY - box.top) / box.height * height),
+                 Math.floor((event.clientX - box.left) / box.width * width));
     });
-    canvas.addEventListener("pointerleave", hide);
-    canvas.addEventListener("blur", hide);
+    canvas.addEventListener("pointerleave", hideWeight);
+    canvas.addEventListener("blur", hideWeight);
     canvas.addEventListener("keydown", event => {
-      const move = moves[event.key];
-      if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
+      const step = steps[event.key];
+      if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault();
       event.stopPropagation();
-      if (pointed) show(row + move[0], column + move[1]); else show(row, column);
+      if (isPointing) showWeight(row + step[0], column + step[1]); else showWeight(row, column);
     });
-    if (select) select.addEventListener("change", () => { paint(); hide(); });
+    if (select) select.addEventListener("change", () => { paint(); hideWeight(); });
     paint();
     canvas.hidden = find(".fastattn-bar").hidden = false;
   };
   for (const root of document.querySelectorAll("div.fastattn-attention")) {
     if (root.fastattnBegun) continue;
     root.fastattnBegun = true;
-    begin(root);
+    start(root);
   }
 })();
 """
 
 
-def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
-    """The HTML of panels to choose from, over the picture of the first."""
-    # Each share is the nearest of levels + 1 whole numbers, in one byte or two, little endian.
-    levels, kind = (65535, "<u2") if sum(panel.weights_TS.size for panel in panels) <= FEW else (255, "u1")
-    weights = b"".join(np.rint(panel.shares_TS * levels).astype(kind).tobytes() for panel in panels)
+def html_fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
+    """The HTML over the picture of the first panel, in which the reader chooses one of the panels."""
+    # Each share becomes the nearest of levels + 1 whole numbers, of one byte or of two, little endian.
+    count = sum(panel.weights_TS.size for panel in panels)
+    levels, dtype = (65535, "<u2") if count <= MOST_WIDE_WEIGHTS else (255, "u1")
+    weights = b"".join(np.rint(panel.shares_TS * levels).astype(dtype).tobytes() for panel in panels)
     left, top = picture.panel[0] + frame.left, picture.panel[1] + frame.top
     sides = {"left": left / picture.width, "top": top / picture.height, "width": frame.cells_width / picture.width}
     sides["height"] = frame.cells_height / picture.height
-    place = ";".join(f"{side}:{100 * share:.4f}%" for side, share in sides.items())
+    position = ";".join(f"{side}:{100 * share:.4f}%" for side, share in sides.items())
     data = {
         "rows": json.dumps(frame.rows, ensure_ascii=False),
         "columns": json.dumps(frame.columns, ensure_ascii=False),
@@ -139,7 +140,7 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
         "levels": str(levels),
         "largest": json.dumps([panel.largest for panel in panels]),
         "block": json.dumps(frame.block),
-        "colours": base64.b64encode(scale().tobytes()).decode(),
+        "colours": base64.b64encode(colour_scale().tobytes()).decode(),
     }
     options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
     choice = f'<label>Head <select autocomplete="off">{options}</select></label>' if len(panels) > 1 else ""
@@ -149,15 +150,15 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
         f'<div class="fastattn-bar" hidden>{choice}<output></output></div>\n'
         f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}'
         '<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
-        f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>\n'
+        f'style="{position}"></canvas><div class="fastattn-cursor" hidden></div>\n'
         f"</div>\n<script>{SCRIPT}</script>\n</div>\n"
     )
 
 
-def save_picture(picture: Any, path: str | os.PathLike[str], kinds: Sequence[str]) -> None:
-    """Write the attribute of the picture that the path's suffix names; the file is there whole or not at all."""
+def save_picture(picture: Any, path: str | os.PathLike[str], formats: Sequence[str]) -> None:
+    """Write the attribute of a picture that the path's suffix names; the file is never incomplete."""
     name = checked_path(path)
-    suffixes = [f".{kind}" for kind in kinds]
+    suffixes = [f".{form}" for form in formats]
     suffix = os.path.splitext(name)[1].lower()
     if suffix not in suffixes:
         *first, last = suffixes
@@ -167,7 +168,7 @@ def save_picture(picture: Any, path: str | os.PathLike[str], kinds: Sequence[str
         output.write(content if isinstance(content, bytes) else content.encode())
 
 
-def page(body: str, title: str) -> str:
+def html_page(body: str, title: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

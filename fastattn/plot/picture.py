@@ -1,6 +1,6 @@
-"""Attention weights as a static SVG: a panel for each head, labels, and the scale.
+"""Attention weights as a static SVG: a panel for each head, labels, and the scale of colours.
 
-It has no ids, so that several may stand in one page. Where styles are stripped, attributes draw it in light colours.
+The SVG has no ids, so a page may have several. Where styles are stripped, attributes draw the SVG in light colours.
 """
 
 import base64
@@ -14,15 +14,15 @@ from math import ceil, comb
 
 import numpy as np
 
-from fastattn.plot.labels import columns_of, cut, isolated, label_step
+from fastattn.plot.labels import clip, display_width, isolate, label_step
 from fastattn.printable import counted
 
 # A Bezier curve in OKLab (lightness, green to red, blue to yellow) from nearly black over violet and orange to pale
-# yellow. Lightness rises all the way, so that it can be read in grey, and by people who see fewer colours.
+# yellow. Lightness rises all the way, so that the colours can be told apart in grey and with colour blindness.
 _CURVE = ((0.19, 0.01, -0.06), (0.36, 0.10, -0.22), (0.57, 0.24, -0.03), (0.74, 0.09, 0.14), (0.96, -0.03, 0.10))
 COLOURS = 256
 
-# From OKLab to the cube roots of the eye's cones' signals, and from these signals to linear sRGB (Ottosson 2020).
+# From OKLab to the cube roots of the signals of the eye's cones, and from the signals to linear sRGB (Ottosson 2020).
 _TO_CONES = np.array(
     ((1, 0.3963377774, 0.2158037573), (1, -0.1055613458, -0.0638541728), (1, -0.0894841775, -1.2914855480))
 )
@@ -36,9 +36,9 @@ _TO_LINEAR = np.array(
 
 
 @cache
-def scale() -> np.ndarray:
-    """The colours of shares 0 to 1, uint8 [256, red green blue]; neighbours are equally far apart in OKLab."""
-    linear = _linear(_evenly(_bezier(1024)))
+def colour_scale() -> np.ndarray:
+    """The colours of the shares from 0 to 1, uint8 [256, red green blue], at equal distances in OKLab."""
+    linear = _linear_srgb(_equidistant(_bezier(1024)))
     encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     colours = np.rint(255 * encoded).astype(np.uint8)
     colours.flags.writeable = False
@@ -47,54 +47,54 @@ def scale() -> np.ndarray:
 
 @cache
 def hex_colours() -> list[str]:
-    return [f"#{bytes(colour).hex()}" for colour in scale()]
+    return [f"#{bytes(colour).hex()}" for colour in colour_scale()]
 
 
-def indices(shares: np.ndarray) -> np.ndarray:
-    """The nearest colour of each share from 0 to 1, uint8."""
+def colour_indices(shares: np.ndarray) -> np.ndarray:
+    """The index of each share's nearest colour, uint8, for shares from 0 to 1."""
     return np.rint(shares * (COLOURS - 1)).astype(np.uint8)
 
 
 def _bezier(points: int) -> np.ndarray:
-    along, degree = np.linspace(0, 1, points)[:, None], len(_CURVE) - 1
-    terms = [comb(degree, i) * along**i * (1 - along) ** (degree - i) * _CURVE[i] for i in range(degree + 1)]
+    t, degree = np.linspace(0, 1, points)[:, None], len(_CURVE) - 1
+    terms = [comb(degree, i) * t**i * (1 - t) ** (degree - i) * _CURVE[i] for i in range(degree + 1)]
     return np.sum(terms, axis=0)
 
 
-def _evenly(curve: np.ndarray) -> np.ndarray:
-    """COLOURS points of the curve, at equal distances along it."""
+def _equidistant(curve: np.ndarray) -> np.ndarray:
+    """COLOURS points of a curve, at equal distances along the curve."""
     ends = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(curve, axis=0), axis=1))])
     distances = np.linspace(0, ends[-1], COLOURS)
     return np.stack([np.interp(distances, ends, axis) for axis in curve.T], axis=1)
 
 
-def _linear(oklab: np.ndarray) -> np.ndarray:
+def _linear_srgb(oklab: np.ndarray) -> np.ndarray:
     return (oklab @ _TO_CONES.T) ** 3 @ _TO_LINEAR.T
 
 
 def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The largest of each block of rows x columns: a mean would hide the few weights that are not small."""
-    tall = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
-    return np.maximum.reduceat(tall, np.arange(0, shares_TS.shape[1], columns), axis=1)
+    """The largest share of each block of rows x columns; a mean would hide the few weights that are not small."""
+    maxima_of_rows = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
+    return np.maximum.reduceat(maxima_of_rows, np.arange(0, shares_TS.shape[1], columns), axis=1)
 
 
 def png(colours_TS: np.ndarray) -> bytes:
-    """A PNG of uint8 indices into the scale (W3C, Portable Network Graphics, colour type 3)."""
+    """A PNG of uint8 indices into the colour scale (W3C, Portable Network Graphics, colour type 3)."""
     height, width = colours_TS.shape
-    lines = np.zeros((height, width + 1), np.uint8)  # the first byte of a line: no filter
+    lines = np.zeros((height, width + 1), np.uint8)  # the first byte of each line says: no filter
     lines[:, 1:] = colours_TS
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    written = b"\x89PNG\r\n\x1a\n"
+    content = b"\x89PNG\r\n\x1a\n"
     pixels = zlib.compress(lines.tobytes(), 6)
-    for kind, data in ((b"IHDR", header), (b"PLTE", scale().tobytes()), (b"IDAT", pixels), (b"IEND", b"")):
-        written += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return written
+    for chunk_type, data in ((b"IHDR", header), (b"PLTE", colour_scale().tobytes()), (b"IDAT", pixels), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + chunk_type + data + struct.pack(">I", zlib.crc32(chunk_type + data))
+    return content
 
 
 MOST_RECTANGLES = 4096  # of a picture; with more cells each panel is an image, without a tooltip for each cell
-EDGE = 12  # pixels, as all lengths here
-PAGE_WIDTH = 960  # of panels side by side
-LETTER, LINE = 6.4, 14  # about a letter's width, and the least distance of lines of text
+MARGIN = 12  # in pixels, like all lengths in this file
+PAGE_WIDTH = 960  # the most that panels side by side take
+LETTER_WIDTH, LINE_HEIGHT = 6.4, 14  # the former about, the latter at least
 LONGEST_LABEL, LONGEST_TITLE = 18, 80  # columns
 SCALE_WIDTH, SCALE_CAPTION = 160, "weight of a column for a row"
 
@@ -106,7 +106,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A head's weights (T, S), the weight of the brightest colour, and the head's name, "" for a single head."""
+    """A head's name, "" for a single head, the head's weights (T, S), and the weight that has the brightest colour."""
 
     name: str
     weights_TS: np.ndarray
@@ -119,21 +119,21 @@ class Panel:
 
 @dataclass(frozen=True)
 class Size:
-    """extent: the longest side of a panel's cells; cell: the longest side of a cell; font: of the labels."""
+    """extent: the longest side of all cells of a panel; cell: the longest side of a cell; font: the labels' size."""
 
     extent: float
     cell: float
     font: float
 
 
-ALONE, BESIDE_OTHERS = Size(extent=560, cell=28, font=11), Size(extent=210, cell=15, font=10)
+SINGLE_PANEL, PANEL_OF_SEVERAL = Size(extent=560, cell=28, font=11), Size(extent=210, cell=15, font=10)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The cells of a panel begin at (left, top), each cell_width x cell_height; the panel is width x height.
+    """The geometry of a panel of width x height, whose cells begin at (left, top), each cell_width x cell_height.
 
-    Every row_step-th row and column_step-th column has a label; a column's label lies flat or stands aslant.
+    Every row_step-th row and column_step-th column has a label. Labels of columns lie flat, or stand aslant.
     """
 
     rows: list[str]
@@ -159,29 +159,29 @@ class Frame:
 
     @property
     def block(self) -> tuple[int, int]:
-        """How many rows and columns of cells share a dot where the cells are an image.
+        """How many rows and columns of cells share one pixel of the image, if the cells are drawn as an image.
 
-        A page then need not shrink the image, which would blur single weights away.
+        So no page needs to shrink the image, which would blur single weights away.
         """
         return ceil(len(self.rows) / self.cells_height), ceil(len(self.columns) / self.cells_width)
 
 
 def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
-    """The frame of a panel; ``headed``: with a line for a heading."""
+    """The frame of a panel; ``headed``: whether a line above it has a heading."""
     sides = [min(size.cell, size.extent / len(labels)) for labels in (rows, columns)]
     cell_height, cell_width = (float(int(side)) if side >= 4 else side for side in sides)
-    letter = LETTER * size.font / ALONE.font
-    row_step, column_step = label_step(cell_height, LINE), label_step(cell_width, LINE)
-    widest = max(map(columns_of, columns))
-    if column_step > 1 and widest <= 5:  # numbers, which may lie flat: some are left out anyway
+    letter = LETTER_WIDTH * size.font / SINGLE_PANEL.font
+    row_step, column_step = label_step(cell_height, LINE_HEIGHT), label_step(cell_width, LINE_HEIGHT)
+    widest = max(map(display_width, columns))
+    if column_step > 1 and widest <= 5:  # numbers, some of which are left out anyway: the others may lie flat
         column_step = label_step(cell_width, letter * (widest + 1.5))
     row_width, column_width = (
-        letter * max(columns_of(cut(label, LONGEST_LABEL)) for label in labels[::step])
+        letter * max(display_width(clip(label, LONGEST_LABEL)) for label in labels[::step])
         for labels, step in ((rows, row_step), (columns, column_step))
     )
     aslant = column_width + letter > column_step * cell_width
     left = row_width + 8
-    top = (LINE + 4 if headed else 0) + (0.87 * column_width + 12 if aslant else LINE + 2)
+    top = (LINE_HEIGHT + 4 if headed else 0) + (0.87 * column_width + 12 if aslant else LINE_HEIGHT + 2)
     right = 0.5 * column_width if aslant else 0.0
     width, height = left + cell_width * len(columns) + right, top + cell_height * len(rows)
     return Frame(rows, columns, size, left, top, width, height, cell_width, cell_height, row_step, column_step, aslant)
@@ -189,7 +189,7 @@ def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> F
 
 @dataclass(frozen=True)
 class Picture:
-    """svg, its width and height, and the first panel's left upper corner."""
+    """An SVG, its width and height, and the left upper corner of its first panel."""
 
     svg: str
     width: float
@@ -197,38 +197,39 @@ class Picture:
     panel: tuple[float, float]
 
 
-def draw(panels: list[Panel], frame: Frame, title: str, described: str) -> Picture:
-    """The picture of panels with the same largest weight; ``described`` is its ARIA label."""
-    fitting = max(1, int((PAGE_WIDTH + EDGE) // (frame.width + EDGE)))
-    down = ceil(len(panels) / fitting)
-    across = ceil(len(panels) / down)
-    shown = cut(title, LONGEST_TITLE)
-    top = EDGE + (24 if title else 0)
-    scale_top = top + down * (frame.height + EDGE)
-    scale, scale_width = _scale(scale_top, panels[0].largest)
-    wide = [across * (frame.width + EDGE) - EDGE, scale_width, 1.25 * LETTER * columns_of(shown)]
-    width, height = max(wide) + 2 * EDGE, scale_top + 34 + EDGE
-    small = sum(panel.weights_TS.size for panel in panels) <= MOST_RECTANGLES and frame.block == (1, 1)
-    parts = [_text(EDGE, EDGE + 14, shown, whole=title, more=' font-size="14" font-weight="600"')] if title else []
+def draw(panels: list[Panel], frame: Frame, title: str, description: str) -> Picture:
+    """The picture of panels with the same largest weight; ``description`` is the picture's ARIA label."""
+    most_across = max(1, int((PAGE_WIDTH + MARGIN) // (frame.width + MARGIN)))
+    rows = ceil(len(panels) / most_across)
+    columns = ceil(len(panels) / rows)
+    short_title = clip(title, LONGEST_TITLE)
+    top = MARGIN + (24 if title else 0)
+    legend_top = top + rows * (frame.height + MARGIN)
+    legend, legend_width = _legend(legend_top, panels[0].largest)
+    widths = [columns * (frame.width + MARGIN) - MARGIN, legend_width, 1.25 * LETTER_WIDTH * display_width(short_title)]
+    width, height = max(widths) + 2 * MARGIN, legend_top + 34 + MARGIN
+    as_rectangles = sum(panel.weights_TS.size for panel in panels) <= MOST_RECTANGLES and frame.block == (1, 1)
+    heading = ' font-size="14" font-weight="600"'
+    parts = [_text(MARGIN, MARGIN + 14, short_title, whole=title, attributes=heading)] if title else []
     for i, panel in enumerate(panels):
-        x, y = EDGE + i % across * (frame.width + EDGE), top + i // across * (frame.height + EDGE)
-        parts += [f'<g transform="translate({x:.1f} {y:.1f})">', *_panel(panel, frame, small)]
+        x, y = MARGIN + i % columns * (frame.width + MARGIN), top + i // columns * (frame.height + MARGIN)
+        parts += [f'<g transform="translate({x:.1f} {y:.1f})">', *_panel(panel, frame, as_rectangles)]
         parts.append("</g>")
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fastattn-picture" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(described)}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(description)}" '
         f'font-family="system-ui,sans-serif" font-size="12">\n<style>{STYLE}</style>\n'
         f'<rect class="fastattn-paper" width="100%" height="100%" fill="#fff"/>\n'
-        '<g class="fastattn-ink" fill="#1f2328">\n' + "\n".join([*parts, scale]) + "\n</g>\n</svg>\n"
+        '<g class="fastattn-ink" fill="#1f2328">\n' + "\n".join([*parts, legend]) + "\n</g>\n</svg>\n"
     )
-    return Picture(svg, round(width), round(height), (EDGE, top))
+    return Picture(svg, round(width), round(height), (MARGIN, top))
 
 
-def _panel(panel: Panel, frame: Frame, small: bool) -> list[str]:
+def _panel(panel: Panel, frame: Frame, as_rectangles: bool) -> list[str]:
     parts = [f'<g font-size="{frame.size.font:g}">', *_labels(frame), "</g>"]
     if panel.name:
-        parts.append(_text(frame.left, 11, panel.name, more=' class="fastattn-heading" font-weight="600"'))
-    parts += _rectangles(panel, frame) if small else [_image(panel, frame)]
+        parts.append(_text(frame.left, 11, panel.name, attributes=' class="fastattn-heading" font-weight="600"'))
+    parts += _rectangles(panel, frame) if as_rectangles else [_image(panel, frame)]
     parts.append(
         f'<rect x="{frame.left - 0.5:.1f}" y="{frame.top - 0.5:.1f}" width="{frame.cells_width + 1:.1f}" '
         f'height="{frame.cells_height + 1:.1f}" fill="none" stroke="#808892"/>'
@@ -240,17 +241,17 @@ def _labels(frame: Frame) -> Iterator[str]:
     middle = 0.36 * frame.size.font
     for i in range(0, len(frame.rows), frame.row_step):
         y, label = frame.top + (i + 0.5) * frame.cell_height + middle, frame.rows[i]
-        yield _text(frame.left - 6, y, cut(label, LONGEST_LABEL), whole=label, more=' text-anchor="end"')
+        yield _text(frame.left - 6, y, clip(label, LONGEST_LABEL), whole=label, attributes=' text-anchor="end"')
     for i in range(0, len(frame.columns), frame.column_step):
         x, y, label = frame.left + (i + 0.5) * frame.cell_width, frame.top - 6, frame.columns[i]
-        turned = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.aslant else ' text-anchor="middle"'
+        placement = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.aslant else ' text-anchor="middle"'
         y += middle if frame.aslant else 0
-        yield _text(x, y, cut(label, LONGEST_LABEL), whole=label, more=turned)
+        yield _text(x, y, clip(label, LONGEST_LABEL), whole=label, attributes=placement)
 
 
 def _rectangles(panel: Panel, frame: Frame) -> list[str]:
-    colours, colours_TS = hex_colours(), indices(panel.shares_TS)
-    rows, columns = ([isolated(escape(cut(label, 40))) for label in labels] for labels in (frame.rows, frame.columns))
+    names, colours_TS = hex_colours(), colour_indices(panel.shares_TS)
+    rows, columns = ([isolate(escape(clip(label, 40))) for label in labels] for labels in (frame.rows, frame.columns))
     parts = ['<g shape-rendering="crispEdges">']
     for t, row in enumerate(rows):
         for s, column in enumerate(columns):
@@ -258,7 +259,7 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
             tooltip = f"{row}, {column}: {panel.weights_TS[t, s]:.4g}"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{frame.cell_width:g}" height="{frame.cell_height:g}" '
-                f'fill="{colours[colours_TS[t, s]]}"><title>{tooltip}</title></rect>'
+                f'fill="{names[colours_TS[t, s]]}"><title>{tooltip}</title></rect>'
             )
     return [*parts, "</g>"]
 
@@ -267,7 +268,7 @@ def _image(panel: Panel, frame: Frame) -> str:
     rows, columns = frame.block
     counts = f"{counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
     name = f"{escape(panel.name) or 'weights'}: {counts}"
-    image = base64.b64encode(png(indices(largest_of_blocks(panel.shares_TS, rows, columns)))).decode()
+    image = base64.b64encode(png(colour_indices(largest_of_blocks(panel.shares_TS, rows, columns)))).decode()
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
@@ -275,19 +276,19 @@ def _image(panel: Panel, frame: Frame) -> str:
     )
 
 
-def _scale(y: float, largest: float) -> tuple[str, float]:
-    """(the scale from 0 to the largest weight, with its caption below; its width)."""
-    steps, x, end = hex_colours()[::4], EDGE + 12.0, f"{largest:.4g}"
+def _legend(y: float, largest: float) -> tuple[str, float]:
+    """(the scale of colours from 0 to the largest weight, with a caption below; the width of both)."""
+    steps, x, end = hex_colours()[::4], MARGIN + 12.0, f"{largest:.4g}"
     step = SCALE_WIDTH / len(steps)
     bar = f'y="{y:.1f}" width="{step:g}" height="10"'
     bars = [f'<rect x="{x + i * step:g}" {bar} fill="{colour}"/>' for i, colour in enumerate(steps)]
-    largest_text = _text(x + SCALE_WIDTH + 5, y + 9.5, end, more=' class="fastattn-largest"')
-    texts = [_text(EDGE, y + 9.5, "0"), largest_text, _text(x, y + 27, SCALE_CAPTION)]
-    width = 12 + max(SCALE_WIDTH + 5 + LETTER * 10, LETTER * len(SCALE_CAPTION))
+    largest_text = _text(x + SCALE_WIDTH + 5, y + 9.5, end, attributes=' class="fastattn-largest"')
+    texts = [_text(MARGIN, y + 9.5, "0"), largest_text, _text(x, y + 27, SCALE_CAPTION)]
+    width = 12 + max(SCALE_WIDTH + 5 + LETTER_WIDTH * 10, LETTER_WIDTH * len(SCALE_CAPTION))
     return "\n".join(['<g shape-rendering="crispEdges">', *bars, "</g>", *texts]), width
 
 
-def _text(x: float, y: float, text: str, whole: str = "", more: str = "") -> str:
-    """A line of text; a pointer shows ``whole`` where it is longer."""
+def _text(x: float, y: float, text: str, whole: str = "", attributes: str = "") -> str:
+    """A line of text; under a pointer it shows ``whole``, if that is longer."""
     tooltip = f"<title>{escape(whole)}</title>" if whole and whole != text else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}{tooltip}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{escape(text)}{tooltip}</text>'

@@ -1,1 +1,1 @@
-"""Worker processes: each has its own interpreter's lock, and maps the same packed weights. Imported when used."""
+"""Worker processes: each has its own interpreter lock, and all map the same packed weights. Imported when used."""

@@ -1,6 +1,6 @@
-"""A worker process: reads messages from its standard input, has a model do the work, and answers.
+"""A worker process, which reads messages from its standard input, has a model do the work, and answers.
 
-It ends at once when its input ends: when the program that started it closes the pipe, or ends itself.
+The process ends as soon as its input ends: when the program that started it closes the pipe or ends.
 """
 
 import importlib
@@ -16,33 +16,33 @@ from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
 from fastattn.errors import FastattnError, OutOfMemoryError
-from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
+from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
 from fastattn.system.atomic_files import discard_unfinished
 
-BEAT = 5.0  # seconds between two signs of life, which go on during long work
+BEAT = 5.0  # seconds between two signs of life, which a thread sends during long work too
 
 
 def main() -> None:
-    """Serve until the input ends.
+    """Serve requests until the input ends.
 
-    The first message names a module and the arguments of its ``serve``, the last of which is the number of threads.
-    ``serve`` returns a dictionary: kind of request -> function of (caller, *content) that returns a Future.
+    The first message names a module and the arguments of the module's ``serve``; the last argument is the number of
+    threads. ``serve`` returns a dictionary: kind of request -> function of (caller, *content) that returns a Future.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
-    answer = _Answers(answers)
+    answer = _AnswerSender(answers)
     first = _read_or_end(requests, answer)
-    # The tokenizers library would have as many threads as there are CPUs, in each process.
+    # By default the tokenizers library starts as many threads as there are CPUs, in each process.
     os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", UserWarning)
-    warnings.showwarning = lambda message, *place, **more: answer(0, "warning", str(message))
+    warnings.showwarning = lambda message, *_, **options: answer(0, "warning", str(message))
     messages: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-    reader = threading.Thread(target=_read, args=(requests, messages, answer), daemon=True)
+    reader = threading.Thread(target=_read_messages, args=(requests, messages, answer), daemon=True)
     reader.start()
-    threading.Thread(target=_beat, args=(answer,), daemon=True).start()
+    threading.Thread(target=_send_heartbeats, args=(answer,), daemon=True).start()
     try:
-        served: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
+        functions: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
     except Exception as error:  # noqa: BLE001  the program raises it
         answer(0, "unusable", _fastattn_error(error))
         reader.join()
@@ -52,11 +52,11 @@ def main() -> None:
     while True:
         number, kind, content, caller = messages.get()
         if kind == "cancel":
-            if (dropped := in_progress.pop(number, None)) is not None:
-                dropped.cancel()
+            if (future := in_progress.pop(number, None)) is not None:
+                future.cancel()
             continue
         try:
-            in_progress[number] = future = served[kind](caller, *content)
+            in_progress[number] = future = functions[kind](caller, *content)
         except Exception as error:  # noqa: BLE001  the caller raises it
             answer(number, "failed", _fastattn_error(error))
         else:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The two pipes, which nothing else reads or writes from now on: printed text goes to the program's stderr."""
+    """(requests, answers): the two pipes, which nothing else can use from now on. Printed text goes to stderr."""
     requests, answers = os.dup(0), os.dup(1)
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)
@@ -73,34 +73,34 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
     return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
 
 
-def _beat(answer: "_Answers") -> None:
+def _send_heartbeats(answer: "_AnswerSender") -> None:
     while True:
         answer(0, "alive", None)
         time.sleep(BEAT)
 
 
-def _read(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]", answer: "_Answers") -> None:
+def _read_messages(requests: BinaryIO, messages: "queue.SimpleQueue[list[Any]]", answer: "_AnswerSender") -> None:
     while True:
         messages.put(_read_or_end(requests, answer))
 
 
-def _read_or_end(requests: BinaryIO, answer: "_Answers") -> list[Any]:
+def _read_or_end(requests: BinaryIO, answer: "_AnswerSender") -> list[Any]:
     try:
         return read_message(requests)
-    except Closed:
-        _end()
-    except Exception as error:  # noqa: BLE001  no message, or no memory: later messages cannot be read either
+    except PipeClosed:
+        _end_process()
+    except Exception as error:  # noqa: BLE001  not a message, or no memory: the input cannot be read any further
         answer(0, "unusable", _fastattn_error(error))
-        _end(1)
+        _end_process(1)
 
 
-def _end(status: int = 0) -> NoReturn:
+def _end_process(status: int = 0) -> NoReturn:
     discard_unfinished()
     os._exit(status)
 
 
-class _Answers:
-    """Sends the answers of all threads, each whole."""
+class _AnswerSender:
+    """Sends the answers of all threads, one after the other."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._lock = stream, threading.Lock()
@@ -110,11 +110,11 @@ class _Answers:
         with self._lock:
             try:
                 write_parts(self._stream, parts)
-            except Closed:
-                _end()
+            except PipeClosed:
+                _end_process()
 
 
-def _finish(number: int, in_progress: dict[int, Future], answer: _Answers, future: Future) -> None:
+def _finish(number: int, in_progress: dict[int, Future], answer: _AnswerSender, future: Future) -> None:
     if in_progress.pop(number, None) is None or future.cancelled():
         return
     try:

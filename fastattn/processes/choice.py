@@ -1,25 +1,25 @@
-"""How many worker processes share a model's work, by how long its Python code holds the interpreter's lock."""
+"""How many worker processes share a model's work, by the time that Python code holds the interpreter's lock."""
 
 import sys
 from dataclasses import dataclass
 
 from fastattn.system.cpus import can_start_python
 
-# (most weights of the layers that a step goes through, share of a thread's time with the lock held), measured with
-# batches of greedy search and of texts: `python -m bench lock`.
+# (the most weights of the layers that a step goes through, share of its time that a thread holds the lock), measured
+# with batches of greedy search and of texts: `python -m bench lock`.
 LOCK_SHARES = ((4 << 20, 0.25), (float("inf"), 0.12))
-# With fewer threads a second process costs more (a second to start, 55 MB of its own) than it gives.
+# With fewer threads, a second process costs more (a second to start, 55 MB of memory) than it gains.
 LEAST_THREADS = 8
-LEAST_TEXTS = 16  # of a call, for each process that starts because of it
-WANTED = 0.92  # share of their speed without the lock that the threads of one process should keep
+LEAST_TEXTS = 16  # texts of a call for each process: calls of fewer texts start no processes
+LEAST_SPEED = 0.92  # the share of their speed without a lock that the threads of one process should keep
 
 
 def rate_under_lock(seconds: float, held: float, threads: int) -> float:
-    """Pieces of work a second that threads with one lock do together.
+    """Pieces of work a second that all threads under one lock do together.
 
-    seconds  one thread's time for a piece, of which it holds the lock for ``held`` seconds
-    Mean value analysis of a closed network (Reiser and Lavenberg 1980): each thread computes by itself, then queues for
-    the lock. The limit for many threads is 1 / held.
+    seconds  one thread's time for a piece of work; for ``held`` of these seconds the thread holds the lock
+    By mean value analysis of a closed network (Reiser and Lavenberg 1980): each thread computes by itself, then queues
+    for the lock. The limit for many threads is 1 / held.
     """
     waiting = rate = 0.0
     for n in range(1, threads + 1):
@@ -33,21 +33,21 @@ def rate_under_lock(seconds: float, held: float, threads: int) -> float:
 class Sharing:
     """How processes share the work of a model.
 
-    processes  1: this process alone
-    threads    of each process
-    least      texts of a call that goes to worker processes; this process computes calls of fewer texts
+    processes    1: this process alone
+    threads      of each process
+    least_texts  of a call that goes to worker processes; this process computes calls of fewer texts
     """
 
     processes: int
     threads: int
-    least: int
+    least_texts: int
 
 
-def sharing(processes: int | None, threads: int | None, total: int, weights: int) -> Sharing:
-    """The sharing that the caller's options request; None for an option lets the weights and threads decide.
+def choose_sharing(processes: int | None, threads: int | None, total: int, weights: int) -> Sharing:
+    """The Sharing that the caller's options request; weights and threads decide what an option leaves open as None.
 
     processes, threads  the caller's options
-    total               threads of a process without others: the caller's, or for None all that there may be
+    total               ``threads``, or for None all threads that there may be, which the processes then share
     """
     if processes is None:
         processes = chosen_processes(total, weights)
@@ -56,7 +56,7 @@ def sharing(processes: int | None, threads: int | None, total: int, weights: int
 
 
 def chosen_processes(threads: int, weights: int) -> int:
-    """The fewest processes with ``threads`` threads in all whose threads keep WANTED of their speed; 1: this one alone.
+    """The fewest processes whose threads, ``threads`` in all, keep LEAST_SPEED; 1: this process alone.
 
     weights  number of weights of the layers that a step of the model goes through
     """
@@ -64,5 +64,5 @@ def chosen_processes(threads: int, weights: int) -> int:
     if threads < LEAST_THREADS or not has_lock or not can_start_python():
         return 1
     share = next(share for most, share in LOCK_SHARES if weights <= most)
-    each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= WANTED * n)
-    return -(-threads // each)
+    threads_each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= LEAST_SPEED * n)
+    return -(-threads // threads_each)

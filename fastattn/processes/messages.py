@@ -1,8 +1,8 @@
 """Messages between a program and its worker processes: plain data as JSON, and the bytes of its arrays.
 
 A message consists of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn, but
-never of code. It is sent as a header (a magic word, this format's version, two lengths), a table of the arrays, their
-bytes, and JSON, in which dictionaries with a single entry stand for types that JSON does not have.
+never of code. A message is sent as a header (a magic word, the version of this format, two lengths), a table of the
+arrays, the arrays' bytes, and JSON, in which a dictionary with a single entry stands for a type that JSON lacks.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from fastattn import errors
 from fastattn.errors import FastattnError
 
-_RESULTS: dict[str, Any] = {}  # name -> class of a result; the modules whose processes return them add them
+_RESULTS: dict[str, Any] = {}  # name -> class of a result, added by modules whose processes return such results
 _ERRORS: dict[str, type[FastattnError]] = {
     name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, FastattnError)
 }
@@ -24,57 +24,57 @@ _MAGIC, VERSION = b"fastattn", 1
 _HEADER = struct.Struct("<8sIQQ")  # _MAGIC, VERSION, bytes of the table and of the JSON
 
 
-def may_return(*classes: type) -> None:
-    """Allow results of these dataclasses in messages."""
+def allow_results(*classes: type) -> None:
+    """Allow results of these dataclasses in messages of this process."""
     _RESULTS.update({result.__name__: result for result in classes})
 
 
-class Closed(Exception):
+class PipeClosed(Exception):
     """The process at the other end of a pipe has ended."""
 
 
 def message_parts(message: list[Any]) -> list[Any]:
-    """The bytes of a message, in a few buffers to write in order. TypeError for what is no plain data."""
+    """The bytes of a message, in a few buffers to write in order. TypeError for anything but plain data."""
     arrays: list[np.ndarray] = []
 
-    def mark(value: Any) -> Any:
+    def encode_value(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             arrays.append(np.ascontiguousarray(value))
             return {"array": len(arrays) - 1}
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, FastattnError):
-            error = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
-            return {"error": [error, *map(str, value.args[:1])]}
+            name = next(base.__name__ for base in type(value).__mro__ if base.__name__ in _ERRORS)
+            return {"error": [name, *map(str, value.args[:1])]}
         if is_dataclass(value) and type(value).__name__ in _RESULTS:
             return {"result": [type(value).__name__, *(getattr(value, field.name) for field in fields(value))]}
         raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
 
-    text = json.dumps(message, default=mark).encode()
+    text = json.dumps(message, default=encode_value).encode()
     table = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
     header = _HEADER.pack(_MAGIC, VERSION, len(table), len(text))
     data: list[Any] = [array.reshape(-1).view(np.uint8).data for array in arrays]
-    # Short buffers go together: each write may wake the reader.
+    # Short buffers are joined, since each write may wake the reader.
     return [header + table, *data, text] if arrays else [header + table + text]
 
 
 def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
-    """Write the buffers of ``message_parts`` to an unbuffered stream; Closed where nobody reads it."""
+    """Write the buffers of ``message_parts`` to an unbuffered stream; PipeClosed if nobody reads the stream."""
     for part in parts:
         unsent = memoryview(part)
         while unsent:
             try:
                 unsent = unsent[stream.write(unsent) :]
             except (OSError, ValueError) as error:  # a pipe without a reader, a closed stream
-                raise Closed from error
+                raise PipeClosed from error
 
 
 def read_message(stream: Any) -> list[Any]:
-    """The next message of a stream with ``readinto``; Closed at its end, FastattnError for anything but a message."""
-    begin = bytes(_read_all(stream, bytearray(len(_MAGIC))))
-    if begin != _MAGIC:
-        raise FastattnError(f"something else than a message came: {begin!r}...")
-    header = begin + _read_all(stream, bytearray(_HEADER.size - len(_MAGIC)))
+    """The next message of a stream with ``readinto``; PipeClosed at the end, FastattnError for other bytes."""
+    magic = bytes(_read_all(stream, bytearray(len(_MAGIC))))
+    if magic != _MAGIC:
+        raise FastattnError(f"something else than a message came: {magic!r}...")
+    header = magic + _read_all(stream, bytearray(_HEADER.size - len(_MAGIC)))
     _, version, table_bytes, text_bytes = _HEADER.unpack(header)
     if version != VERSION:
         raise FastattnError(f"a message of another fastattn came: version {version}, not {VERSION}")
@@ -86,30 +86,30 @@ def read_message(stream: Any) -> list[Any]:
         arrays.append(array_N.reshape(shape))
     text = _read_all(stream, bytearray(text_bytes))
 
-    def unmarked(value: dict[str, Any]) -> Any:
+    def decode_value(value: dict[str, Any]) -> Any:
         if len(value) > 1:
             return value
-        for mark, content in value.items():
-            if mark == "array":
+        for type_name, content in value.items():
+            if type_name == "array":
                 return arrays[content]
-            if mark == "error":
+            if type_name == "error":
                 return _ERRORS[content[0]](*content[1:])
-            if mark == "result":
+            if type_name == "result":
                 return _RESULTS[content[0]](*content[1:])
         return value
 
-    message: list[Any] = json.loads(text, object_hook=unmarked)
+    message: list[Any] = json.loads(text, object_hook=decode_value)
     return message
 
 
-def _read_all(stream: Any, room: Any) -> Any:
-    empty = memoryview(room)
-    while empty:
+def _read_all(stream: Any, buffer: Any) -> Any:
+    unfilled = memoryview(buffer)
+    while unfilled:
         try:
-            count = stream.readinto(empty)
+            count = stream.readinto(unfilled)
         except (OSError, ValueError) as error:
-            raise Closed from error
+            raise PipeClosed from error
         if not count:
-            raise Closed
-        empty = empty[count:]
-    return room
+            raise PipeClosed
+        unfilled = unfilled[count:]
+    return buffer

@@ -1,7 +1,7 @@
 """A pool of worker processes, and the scheduler that gives them the work of all callers.
 
 The scheduler's jobs are chunks of plain data, such as a few texts. A worker slot is a process with a few chunks in
-progress, so that it never waits for the next one; other chunks stay in the queue, where callers take turns.
+progress, so that the process never waits for a chunk; all others stay in the queue, where callers take turns.
 """
 
 import os
@@ -21,15 +21,16 @@ from fastattn.scheduling.request import Plan, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
 
-# Limits of a process: chunks, of which one waits while one is computed; or more, small ones that share steps, by texts.
-CHUNKS, TEXTS = 2, 64
-_NEWS = ["news"]  # among the answers, says that tickets have come or are over
-# Texts of a chunk: enough rows for efficient products, few enough that all processes end at about the same time.
+# A process has at most CHUNK_LIMIT chunks in progress, of which one waits while one is computed, or more small ones,
+# which share steps, with at most TEXT_LIMIT texts in all.
+CHUNK_LIMIT, TEXT_LIMIT = 2, 64
+_TICKETS_CHANGED = ["news"]  # put among the answers: tickets have arrived or are over
+# Texts of a chunk: enough rows for efficient products, but so few that all processes end at about the same time.
 FEWEST_TEXTS, MOST_TEXTS = 16, 256
 CHUNKS_PER_PROCESS = 4
-# Characters that a stream reads ahead: few at first, for early results; at last so many a process.
-FIRST_AHEAD, LAST_AHEAD = 4096, 32768
-LEAST_LENGTH = 32  # a shorter text counts as this long; else a stream of empty texts would be read without end
+# Characters that ``stream_results`` reads ahead: few at first, for early results; at last so many for each process.
+FIRST_READ_AHEAD, LAST_READ_AHEAD = 4096, 32768
+LEAST_LENGTH = 32  # a shorter text counts as so long; else empty texts would be read ahead without end
 
 _starting = threading.Lock()
 
@@ -38,10 +39,10 @@ _starting = threading.Lock()
 class Chunk:
     """Work for one process.
 
-    kind      of request: a name that the module in the worker process serves
+    kind      of the request: a name under which the module in the worker process serves requests
     content   arguments of the request
     texts     number of texts or pairs
-    length    of all texts together, in any unit: longer chunks come first
+    length    of all texts together, in any unit; longer chunks are computed first
     on_done   called when the chunk is done
     """
 
@@ -55,10 +56,10 @@ class Chunk:
 
 
 class ProcessPool:
-    """Processes that start when they are first needed, and are replaced when they have ended.
+    """Processes that start when they are first needed, and are replaced after they have ended.
 
     count      number of processes
-    arguments  the first message of each: see ``child.main``
+    arguments  the first message to each process: see ``child.main``
     The processes end when this object is closed or deleted, or when this program ends.
     """
 
@@ -66,10 +67,10 @@ class ProcessPool:
         self.count, self._arguments = count, arguments
         self._processes: dict[int, WorkerProcess] = {}
         self._warned: set[str] = set()
-        self._end = weakref.finalize(self, _end, self._processes)
+        self._end_processes = weakref.finalize(self, _end_processes, self._processes)
 
     def start(self) -> None:
-        """Start all processes, which load while this program goes on."""
+        """Start all processes, which load the model while this program goes on."""
         for index in range(self.count):
             self.process(index)
 
@@ -84,14 +85,14 @@ class ProcessPool:
             return process
 
     def check_open(self) -> None:
-        if not self._end.alive:
+        if not self._end_processes.alive:
             raise FastattnError("the worker processes are closed")
 
     def close(self) -> None:
         """End the processes, wait until they have ended, and start no more."""
         with _starting:
-            self._end.detach()
-        _end(self._processes)
+            self._end_processes.detach()
+        _end_processes(self._processes)
 
     def warn(self, text: str) -> None:
         if text not in self._warned:
@@ -106,14 +107,14 @@ def pool_scheduler(pool: ProcessPool) -> Scheduler:
 
 def _after_fork_in_child() -> None:
     global _starting
-    _starting = threading.Lock()  # a thread of the parent may have held it
+    _starting = threading.Lock()  # a thread of the parent may have held the lock
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _end(processes: dict[int, WorkerProcess]) -> None:
+def _end_processes(processes: dict[int, WorkerProcess]) -> None:
     for process in processes.values():
         process.close()
     for process in processes.values():
@@ -121,30 +122,30 @@ def _end(processes: dict[int, WorkerProcess]) -> None:
 
 
 class _Dispatcher:
-    """The worker of a scheduler's slot: sends chunks to its process, and takes the answers.
+    """The worker of a scheduler's slot: sends chunks to the slot's process, and takes the answers.
 
-    The chunks of a process that ended are done again by any process, one at a time: only a chunk that ends a second
-    process fails. If a process ends before it has loaded, that counts against no chunk, but the slot fails.
+    Chunks whose process ended are computed again by any process, one at a time, and only a chunk that ends a second
+    process fails. The end of a process that had not loaded its model counts against no chunk, but the slot fails.
     """
 
     def __init__(self, pool: ProcessPool, slot: WorkerSlot):
         self._pool, self._slot = pool, slot
         self._sent: dict[int, Ticket] = {}
         self._answers: Answers[list[Any]] = Answers()
-        slot.wake = lambda: self._answers.put(_NEWS)
+        slot.wake = lambda: self._answers.put(_TICKETS_CHANGED)
         self._take_process()
 
     def _take_process(self) -> None:
         """Take the slot's process, or a new one if it has ended."""
         self._process = self._pool.process(self._slot.key[1])
         self._process.cancel_all(self._slot.key)
-        self._answers = Answers()  # the old queue may hold several ENDED of the process before
-        self._answers.put(_NEWS)  # tickets may have come meanwhile
+        self._answers = Answers()  # the old queue may hold several ENDED of the previous process
+        self._answers.put(_TICKETS_CHANGED)  # tickets may have arrived meanwhile
 
     def advance(self) -> bool:
         if not self._sent and not self._process.is_usable:
             self._take_process()
-        for ticket in self._slot.take(self._room()):
+        for ticket in self._slot.take(self._capacity()):
             job, caller = ticket.job, hash(ticket.request.caller)
             number = self._process.request(self._slot.key, self._answers, job.kind, job.content, caller)
             self._sent[number] = ticket
@@ -152,12 +153,12 @@ class _Dispatcher:
             return False
         answer = self._answers.get()
         if answer is ENDED:
-            self._lose()
-        elif answer is not _NEWS:
+            self._handle_end()
+        elif answer is not _TICKETS_CHANGED:
             number, kind, content = answer
             if kind == "warning":
                 self._pool.warn(content)
-            elif number in self._sent:  # else it was cancelled meanwhile
+            elif number in self._sent:  # if not, the chunk was cancelled meanwhile
                 ticket = self._sent.pop(number)
                 if kind == "failed":
                     self._fail(ticket, content)
@@ -167,17 +168,17 @@ class _Dispatcher:
                     self._slot.finish(ticket, content)
         return True
 
-    def _room(self) -> Callable[[Ticket, bool], bool]:
+    def _capacity(self) -> Callable[[Ticket, bool], bool]:
         sent = self._sent.values()
         chunks, texts = len(sent), sum(ticket.job.texts for ticket in sent)
-        alone = any(ticket.lost for ticket in sent)
+        has_suspect = any(ticket.lost for ticket in sent)
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
-            nonlocal chunks, texts, alone
-            chunks, texts, alone = chunks + 1, texts + ticket.job.texts, alone or ticket.lost
-            if alone:
+            nonlocal chunks, texts, has_suspect
+            chunks, texts, has_suspect = chunks + 1, texts + ticket.job.texts, has_suspect or ticket.lost
+            if has_suspect:
                 return chunks == 1
-            return newcomer or chunks <= CHUNKS or texts <= TEXTS
+            return newcomer or chunks <= CHUNK_LIMIT or texts <= TEXT_LIMIT
 
         return has_room
 
@@ -186,7 +187,7 @@ class _Dispatcher:
             self._process.cancel(number)
             self._slot.release(self._sent.pop(number))
 
-    def _lose(self) -> None:
+    def _handle_end(self) -> None:
         error, has_loaded = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:
@@ -205,7 +206,7 @@ class _Dispatcher:
 
 
 def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
-    """For each chunk, the indices of its texts; all chunks get long and short texts, and take about the same time."""
+    """The indices of each chunk's texts. All chunks get long and short texts, so that they take about the same time."""
     count = len(lengths)
     if not count:
         return []
@@ -216,7 +217,7 @@ def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
 
 
 def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
-    """A plan whose result is the list of the texts' results.
+    """A plan that returns the list of all texts' results.
 
     make_chunk  indices of texts -> the chunk that computes these texts in this order
     """
@@ -228,28 +229,28 @@ def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[li
     return results
 
 
-def stream(
+def stream_results(
     scheduler: Scheduler, processes: int, source: Iterator[tuple[int, Any]], make_chunk: Callable[[list[Any]], Chunk]
 ) -> Iterator[Any]:
     """Yield the results of the items of ``source`` in order, with enough items in progress for every process.
 
-    source  yields (length, item); an error that it raises is raised again after the results before it. An item that is
-            a FastattnError is its own result
-    Closing the iterator cancels the items in progress.
+    source  yields (length, item). An error that it raises is raised here after all earlier results. An item that is a
+            FastattnError is its own result
+    Closing the returned iterator cancels the items in progress.
     """
     in_progress: deque[tuple[Future, int]] = deque()
-    ahead, most_ahead, failure = 0, FIRST_AHEAD, None
+    ahead, most_ahead, failure = 0, FIRST_READ_AHEAD, None
     try:
         while True:
             while failure is None and ahead < most_ahead:
-                enough = max(1, most_ahead // (2 * processes))
-                items, length, failure = read_ahead(source, enough, MOST_TEXTS, LEAST_LENGTH)
-                in_progress.append((scheduler.start(partial(_plan, items, make_chunk)), length))
+                least_length = max(1, most_ahead // (2 * processes))
+                items, length, failure = read_ahead(source, least_length, MOST_TEXTS, LEAST_LENGTH)
+                in_progress.append((scheduler.start(partial(_plan_items, items, make_chunk)), length))
                 ahead += length
             if not in_progress:
                 break
             yield from in_progress[0][0].result()
-            ahead, most_ahead = ahead - in_progress.popleft()[1], min(2 * most_ahead, LAST_AHEAD * processes)
+            ahead, most_ahead = ahead - in_progress.popleft()[1], min(2 * most_ahead, LAST_READ_AHEAD * processes)
     finally:
         for future, _ in in_progress:
             future.cancel()
@@ -258,7 +259,7 @@ def stream(
         raise failure
 
 
-def _plan(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:
+def _plan_items(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:
     texts = [item for item in items if not isinstance(item, FastattnError)]
     answers: Iterator[Any] = iter(())
     if texts:

@@ -1,4 +1,4 @@
-"""A worker process, as its program sees it: a pipe for requests and a pipe for answers."""
+"""A worker process from the side of its program: a pipe for requests and a pipe for answers."""
 
 import contextlib
 import itertools
@@ -13,19 +13,19 @@ from collections.abc import Hashable
 from typing import Any
 
 from fastattn.errors import FastattnError
-from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
+from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
 from fastattn.system.worker_threads import start_thread
 
-# Runs before any import but Python's own: the process looks for modules where the program finds them, and neither in
-# the current folder nor in the program's own script.
+# What the process runs first: it makes the process look for modules where the program finds them, not in the current
+# folder, and does not run the program's script.
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
 ENDED = ["ended"]
-Answers = queue.SimpleQueue  # of lists: number, kind, content; ENDED after the last
-_PATIENCE = 2.0  # seconds that a process gets to end, for example to finish a file
-# A process that gives no sign of life, which comes every ``child.BEAT``, for SILENCE seconds was stopped by somebody,
-# and is killed. The time is cut into _LOOKS polls: if the program itself was stopped together with its processes, only
-# one poll is in vain. The first sign may take longer: files may come slowly.
-SILENCE, _LOOKS, _BEFORE_THE_FIRST = 60.0, 4, 10
+Answers = queue.SimpleQueue  # of lists [number, kind, content], and ENDED when no more come
+_END_SECONDS = 2.0  # the time that a process gets to end, for example to finish a file
+# Every ``child.BEAT`` seconds a process gives a sign of life. A process that gives none for SILENCE seconds was stopped
+# by somebody, and is killed. The time is divided into _POLLS polls, so that only one poll is lost if the program was
+# stopped together with its processes. The first sign may take _START_FACTOR times as long, since files may be slow.
+SILENCE, _POLLS, _START_FACTOR = 60.0, 4, 10
 
 _started: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 
@@ -33,14 +33,14 @@ _started: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 class WorkerProcess:
     """A process that serves one model to all threads of this program.
 
-    It ends with its input, and so with this program, however the program ends.
+    The process ends with its input, and so with this program, however the program ends.
     """
 
     def __init__(self, arguments: list[Any]):
-        """``arguments`` are those of ``child.main``; FastattnError where no process can be started."""
+        """``arguments``: the first message, see ``child.main``. FastattnError if no process can be started."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise FastattnError("worker processes need a Python executable (sys.executable): use processes=1")
-        # Only this program handles a terminal's interrupt.
+        # In a group of its own, the process gets no interrupt from the terminal, which this program handles.
         group_options: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             group_options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -53,13 +53,13 @@ class WorkerProcess:
             raise FastattnError(f"no worker process can be started: {error}") from error
         self._input: Any = self._process.stdin
         self._output: Any = self._process.stdout
-        self._inbox = _Inbox(self._process)
-        self._sending, self._is_torn = threading.Lock(), False
+        self._answer_reader = _AnswerReader(self._process)
+        self._sending, self._has_sent_half = threading.Lock(), False
         self._numbers = itertools.count(1)
         self.failure: FastattnError | None = None
         _started.add(self)
-        # The thread has no reference to this object, so that it keeps no process alive.
-        self._reader = threading.Thread(target=self._inbox.read, name="fastattn reader", daemon=True)
+        # The thread has no reference to this object, so that the thread does not keep the process alive.
+        self._reader = threading.Thread(target=self._answer_reader.read, name="fastattn reader", daemon=True)
         try:
             start_thread(self._reader)
         except (RuntimeError, MemoryError) as error:
@@ -73,33 +73,33 @@ class WorkerProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes requests: it has not ended, and no interrupt has left it half a message."""
-        is_whole = not self._is_torn and self.failure is None and not self._inbox.ended
+        """Whether the process takes requests: it has not ended, and no interrupt has left it with half a message."""
+        is_whole = not self._has_sent_half and self.failure is None and not self._answer_reader.ended
         return is_whole and self._process.poll() is None
 
     @property
     def has_loaded(self) -> bool:
-        return self._inbox.has_loaded
+        return self._answer_reader.has_loaded
 
-    def request(self, owner: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
-        """Send a request, whose answer goes to the queue ``answers`` under the number that is returned.
+    def request(self, owner: Hashable, answers: Answers, kind: str, content: list[Any], caller: int) -> int:
+        """Send a request; returns its number, under which the answer is put into the queue ``answers``.
 
-        owner  of the request, see ``cancel_all``
+        owner  of the request, for ``cancel_all``
         """
         number = next(self._numbers)
-        self._inbox.routes[number] = owner, answers
-        self._send([number, what, content, caller])
-        if self._inbox.ended:  # perhaps before the route was there
+        self._answer_reader.routes[number] = owner, answers
+        self._send([number, kind, content, caller])
+        if self._answer_reader.ended:  # perhaps before the route was added
             answers.put(ENDED)
         return number
 
     def cancel(self, number: int) -> None:
-        if self._inbox.routes.pop(number, None) is not None:
+        if self._answer_reader.routes.pop(number, None) is not None:
             self._send([number, "cancel", [], 0])
 
     def cancel_all(self, owner: Hashable) -> None:
-        """Cancel all requests of an owner whom an interrupt has ended."""
-        for number, (route_owner, _) in list(self._inbox.routes.items()):
+        """Cancel all requests of an owner that an interrupt has ended."""
+        for number, (route_owner, _) in list(self._answer_reader.routes.items()):
             if route_owner == owner:
                 self.cancel(number)
 
@@ -109,18 +109,18 @@ class WorkerProcess:
         with self._sending:
             try:
                 write_parts(self._input, parts)
-            except Closed:
+            except PipeClosed:
                 pass
             except BaseException:
-                self._is_torn = True
+                self._has_sent_half = True
                 raise
 
     def fail(self) -> FastattnError:
-        """The error for requests to a process that has ended by itself."""
+        """End the process, and return the error for requests to it: why the process ended by itself."""
         if self.failure is None:
             self.end()
-            self._reader.join(_PATIENCE)  # the last answer may be the reason
-            self.failure = next(filter(None, self._inbox.ended), None)
+            self._reader.join(_END_SECONDS)  # the last answer may tell the reason
+            self.failure = next(filter(None, self._answer_reader.ended), None)
         if self.failure is None:
             code = self._process.returncode
             reason = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
@@ -134,40 +134,40 @@ class WorkerProcess:
     def end(self) -> None:
         self.close()
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def forget(self) -> None:
-        """In a forked child: close this copy of the pipes, so that the process ends with its own program."""
+    def close_copies(self) -> None:
+        """In a forked child: close the child's copies of the pipes, so that the process ends with its program."""
         for stream in (self._input, self._output):
             with contextlib.suppress(OSError):
                 stream.close()
         self._process.returncode = 0  # only the parent can wait for it
 
 
-def _forget_all() -> None:
+def _close_all_copies() -> None:
     for process in list(_started):
-        process.forget()
+        process.close_copies()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_close_all_copies)
 
 
-class _Inbox:
-    """The answers of a process, read by a thread of their own.
+class _AnswerReader:
+    """Reads the answers of a process in a thread, and puts each into the queue of its request.
 
-    routes      number of a request -> (its owner, the queue for its answer)
-    ended       not empty once no more answers come: the reason, if it is known
-    has_loaded  whether the process has its model
+    routes      number of a request -> (the request's owner, the queue for the answer)
+    ended       not empty once no more answers come; it holds the reason, or None
+    has_loaded  whether the process has loaded its model
     """
 
     def __init__(self, process: subprocess.Popen):
         self.routes: dict[int, tuple[Hashable, Answers]] = {}
         self.ended: list[FastattnError | None] = []
-        self.has_loaded = self._has_begun = False
+        self.has_loaded = self._has_received = False
         self._process = process
         self._stream: Any = process.stdout
         self._poll: Any = None
@@ -177,16 +177,16 @@ class _Inbox:
 
     def read(self) -> None:
         try:
-            with self._stream, contextlib.suppress(Closed):
+            with self._stream, contextlib.suppress(PipeClosed):
                 while not self.ended:
-                    self._hand_out(read_message(self))
+                    self._deliver(read_message(self))
         except Exception as error:  # noqa: BLE001  no memory, or no message but a print of a start-up file of Python
             text = str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
             self.ended.append(FastattnError(f"a worker process cannot be understood: {text}"))
         self.ended.append(None)
         self._broadcast(ENDED)
 
-    def _hand_out(self, answer: list[Any]) -> None:
+    def _deliver(self, answer: list[Any]) -> None:
         number, kind, content = answer
         if number:
             _, answers = self.routes.pop(number, (None, None))
@@ -203,14 +203,14 @@ class _Inbox:
         for answers in {id(answers): answers for _, answers in list(self.routes.values())}.values():
             answers.put(answer)
 
-    def readinto(self, room: memoryview) -> int:
-        """Like a stream's ``readinto``; kills the process where nothing comes for too long."""
-        seconds = SILENCE if self._has_begun else _BEFORE_THE_FIRST * SILENCE
-        if self._poll is not None and not any(self._poll.poll(1000 * seconds / _LOOKS) for _ in range(_LOOKS)):
+    def readinto(self, buffer: memoryview) -> int:
+        """Like a stream's ``readinto``, but kills the process if nothing arrives for too long."""
+        seconds = SILENCE if self._has_received else _START_FACTOR * SILENCE
+        if self._poll is not None and not any(self._poll.poll(1000 * seconds / _POLLS) for _ in range(_POLLS)):
             reason = f"a worker process gave no sign of life for {seconds:g} seconds, and was ended"
             self.ended.append(FastattnError(reason))
             self._process.kill()
-            raise Closed
-        self._has_begun = True
-        count: int = self._stream.readinto(room)
+            raise PipeClosed
+        self._has_received = True
+        count: int = self._stream.readinto(buffer)
         return count

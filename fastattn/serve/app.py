@@ -1,4 +1,4 @@
-"""The ASGI application: the dialects' routes behind the gate."""
+"""The ASGI application: the routes of all dialects behind the gate."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
 
-# HTTP status -> what it means; any route may answer with these.
+# HTTP status -> what it means: the errors that every route may answer with.
 STATUSES = {
     400: "what is wrong with the request",
     403: "no key, or one that is not known",
@@ -37,47 +37,47 @@ STATUSES = {
 
 
 def make_app(settings: ServerSettings | None = None) -> Any:
-    """The application for these settings, by default those that this process was started with."""
+    """The application for settings, by default those that ``ServerSettings.publish`` has left in the environment."""
     settings = settings or ServerSettings.published()
     service = Service(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.models.load_all(keep_going=settings.processes > 1)
-        idle_task = asyncio.create_task(service.models.put_away_idle())
+        idle_task = asyncio.create_task(service.models.close_idle_models())
         yield
         idle_task.cancel()
         with suppress(asyncio.CancelledError):
             await idle_task
-        service.models.put_away(older_than=0.0)
+        service.models.close_unused(idle_seconds=0.0)
         service.close()
 
     responses: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
-    no_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}
-    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=responses, **no_pages)
+    no_documentation: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=responses, **no_documentation)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(error_class, _explain)
+        app.add_exception_handler(error_class, _error_response)
     paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
-    def known_path(scope: MutableMapping[str, Any]) -> str:
+    def route_path(scope: MutableMapping[str, Any]) -> str:
         path = getattr(scope.get("route"), "path", scope["path"])
         return path if path in paths else "other"
 
-    gate = Gate(app, settings, error_body, known_path)
+    gate = Gate(app, settings, error_body, route_path)
     if not settings.origins:
         return gate
-    anything, exposed = ["*"], ["Retry-After", "X-Request-ID"]
-    return CORSMiddleware(gate, settings.origins, anything, anything, expose_headers=exposed, max_age=600)
+    any_name, exposed_headers = ["*"], ["Retry-After", "X-Request-ID"]
+    return CORSMiddleware(gate, settings.origins, any_name, any_name, expose_headers=exposed_headers, max_age=600)
 
 
-def _explain(request: Request, error: Exception) -> Response:
+def _error_response(request: Request, error: Exception) -> Response:
     status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
-        status, message = 400, "; ".join(_describe(problem) for problem in error.errors()[:3])
+        status, message = 400, "; ".join(_describe_problem(problem) for problem in error.errors()[:3])
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
     elif isinstance(error, Refusal):
@@ -89,9 +89,9 @@ def _explain(request: Request, error: Exception) -> Response:
     return JSONResponse(error_body(request.url.path, status, message), status, headers)
 
 
-def _describe(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"][1:])
-    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+def _describe_problem(problem: Any) -> str:
+    field = ".".join(str(part) for part in problem["loc"][1:])
+    return f"{field}: {problem['msg']}" if field else str(problem["msg"])
 
 
 async def _metrics() -> Response:

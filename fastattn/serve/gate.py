@@ -1,7 +1,7 @@
-"""The middleware that every request passes before its dialect, and every answer after it.
+"""The middleware between the server and the dialects' routes, which every request and every answer passes.
 
-Limits, keys, forms, a clock, ids, the log and the metrics. It is an ASGI middleware, since it reads the body and
-watches the client: work ends when its client goes away.
+It sees to limits, keys, forms, the time limit, ids, the log and the metrics. It is written for ASGI directly, since it
+reads the body and watches the client: the work for a request ends when the client goes away.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ from starlette.responses import JSONResponse
 
 from fastattn.printable import printable
 from fastattn.serve.dialects.body import STRICT
-from fastattn.serve.service import CALLER, CHARACTERS
+from fastattn.serve.service import CALLER, QUOTA
 from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-# Paths that need no key: the page for people, and paths for supervisors.
-OPEN = ("/", "/health", "/ping", "/frontend/settings")
-ALWAYS = ("/health", "/ping", "/metrics")  # paths that are answered under any load
-SHARE_OF_STRANGERS = 4  # one part in so many of the places is for requests whose key is not read yet
-EVENTS = b"text/event-stream"
-FORM, FILES = b"application/x-www-form-urlencoded", b"multipart/form-data"
+# The page for people, what it asks at its start, and what supervisors ask.
+PATHS_WITHOUT_KEY = ("/", "/health", "/ping", "/frontend/settings")
+PATHS_WITHOUT_LIMIT = ("/health", "/ping", "/metrics")  # answered under any load
+UNKNOWN_SHARE = 4  # of the requests in progress, one in so many may have a key that is not read yet
+EVENT_STREAM = b"text/event-stream"
+FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
-FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that hold a key
-PART = 1 << 16  # bytes of an answer that are written at once
-CLOSED = 499  # of a client that went away, in the log alone: nginx's number
+KEY_FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that may hold a key
+WRITE_BYTES = 1 << 16  # the most bytes of an answer that are written at once
+CLIENT_CLOSED = 499  # status, in the log and metrics alone, of a request whose client went away: nginx's number
 
 REQUESTS = Counter("fastattn_requests", "Requests answered.", ["path", "status"])
 SECONDS = Histogram("fastattn_request_seconds", "From a request's first byte to the last of its answer.", ["path"])
@@ -46,43 +46,43 @@ ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess
 
 
 class KeyQuota:
-    """The characters of texts that a key may use a minute; used characters come back bit by bit.
+    """The characters of texts that a key may use a minute; used characters become available again bit by bit.
 
-    most   0: any number
-    share  this process's part of what comes back
+    most   characters a minute; 0: any number
+    share  the share of ``most`` that becomes available again in this process
     """
 
     def __init__(self, most: int = 0, share: float = 1.0):
-        self._most, self._back = most, most * share / 60
-        self._left, self._at, self._taken = float(most), time.monotonic(), 0
+        self._most, self._per_second = most, most * share / 60
+        self._available, self._updated, self._total = float(most), time.monotonic(), 0
 
     def used(self) -> tuple[int, int]:
-        """(characters of this minute in use, the most of a minute), or without a quota (all characters taken, 0)."""
-        self._come_back()
-        return (math.ceil(self._most - self._left), self._most) if self._most else (self._taken, 0)
+        """(characters in use, the most a minute); without a quota (all characters taken so far, 0)."""
+        self._restore()
+        return (math.ceil(self._most - self._available), self._most) if self._most else (self._total, 0)
 
     def take(self, characters: int) -> None:
-        """Take so many characters; a Refusal says when there will be as many, if ever."""
-        self._come_back()
+        """Take so many characters; if fewer are available, a Refusal says when there will be enough, if ever."""
+        self._restore()
         if self._most and characters > self._most:
             raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
-        if self._most and characters > self._left:
-            wait = math.ceil((characters - self._left) / self._back)
-            raise Refusal(429, f"this key's characters of this minute are used up; again in {wait} s", wait)
-        self._left -= characters
-        self._taken += characters
+        if self._most and characters > self._available:
+            seconds = math.ceil((characters - self._available) / self._per_second)
+            raise Refusal(429, f"this key's characters of this minute are used up; again in {seconds} s", seconds)
+        self._available -= characters
+        self._total += characters
 
-    def _come_back(self) -> None:
+    def _restore(self) -> None:
         now = time.monotonic()
-        self._left = min(self._most, self._left + (now - self._at) * self._back) if self._most else 0.0
-        self._at = now
+        restored, self._updated = (now - self._updated) * self._per_second, now
+        self._available = min(self._most, self._available + restored) if self._most else 0.0
 
 
 class Gate:
     """The middleware.
 
     error_body  (path, status, message) -> the body of an error in the path's dialect
-    known_path  (scope) -> the route that metrics count the request as
+    route_path  (scope) -> the path of the request's route, by which metrics count the request
     """
 
     def __init__(
@@ -90,15 +90,15 @@ class Gate:
         app: Any,
         settings: ServerSettings,
         error_body: Callable[[str, int, str], dict[str, Any]],
-        known_path: Callable[[Scope], str],
+        route_path: Callable[[Scope], str],
     ):
         self._app, self._settings = app, settings
-        self._error_body, self._known_path = error_body, known_path
+        self._error_body, self._route_path = error_body, route_path
         keys = read_keys(settings.keys) if settings.keys else {}
         self._keys = {key: KeyQuota(most, 1 / settings.processes) for key, most in keys.items()}
-        self._everybody = KeyQuota()
-        # Requests in progress, and those among them whose key is not read yet.
-        self._active, self._strangers = 0, 0
+        self._common_quota = KeyQuota()
+        # The numbers of requests in progress, and of those among them whose key is not read yet.
+        self._request_count, self._unidentified = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -112,56 +112,58 @@ class Gate:
             await answer.refuse(refusal, self._error_body(scope["path"], refusal.status, str(refusal)))
         finally:
             ACTIVE.dec()
-            self._note(scope, answer, time.perf_counter() - start)
+            self._log(scope, answer, time.perf_counter() - start)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", ends: float) -> None:
-        """``ends``: the time limit, by ``time.perf_counter``."""
+    async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", deadline: float) -> None:
+        """``deadline``: when the time limit ends, by ``time.perf_counter``."""
         head = sum(len(name) + len(value) for name, value in scope["headers"])
-        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # a head that came in one part
+        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # uvicorn lets a head in one part pass
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
-        with self._place(scope, self._needs_key(scope) and self._number(_request_key(scope, b"")) < 0):
-            is_upload = _header(scope, b"content-type").lower().startswith(FILES)
+        with self._admission(scope, self._needs_key(scope) and self._key_number(_request_key(scope, b"")) < 0):
+            is_upload = _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE)
             try:
-                body = await asyncio.wait_for(self._body(receive, is_upload), self._settings.timeout)
+                body = await asyncio.wait_for(self._read_body(receive, is_upload), self._settings.timeout)
             except asyncio.TimeoutError:
                 raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
         if body is None:
-            answer.status = CLOSED
+            answer.status = CLIENT_CLOSED
             return
-        scope, body = _as_json(scope, body)
+        scope, body = _form_to_json(scope, body)
         answer.scope, answer.body = scope, body
-        with self._place(scope, False):
+        with self._admission(scope, False):
             caller, quota = self._check_key(scope, body)
             CALLER.set(caller)
-            CHARACTERS.set(quota)
+            QUOTA.set(quota)
             STRICT.set(self._settings.strict)
-            await self._compute(scope, body, receive, answer, ends)
+            await self._compute(scope, body, receive, answer, deadline)
 
     @contextmanager
-    def _place(self, scope: Scope, is_stranger: bool) -> Iterator[None]:
-        """A place among the requests in progress; requests with a key in the body share few until it is read."""
+    def _admission(self, scope: Scope, is_unidentified: bool) -> Iterator[None]:
+        """Count a request as in progress, or refuse it; fewer may be in progress whose key is in a body to be read."""
         most = self._settings.requests
-        if scope["path"] not in ALWAYS and (
-            self._active >= most or (is_stranger and self._strangers >= max(1, most // SHARE_OF_STRANGERS))
+        if scope["path"] not in PATHS_WITHOUT_LIMIT and (
+            self._request_count >= most or (is_unidentified and self._unidentified >= max(1, most // UNKNOWN_SHARE))
         ):
             raise Refusal(429, f"{most} requests are in progress, as many as may be", 1)
-        self._active += 1
-        self._strangers += is_stranger
+        self._request_count += 1
+        self._unidentified += is_unidentified
         try:
             yield
         finally:
-            self._active -= 1
-            self._strangers -= is_stranger
+            self._request_count -= 1
+            self._unidentified -= is_unidentified
 
-    async def _body(self, receive: Receive, is_upload: bool) -> bytes | None:
-        """The request's body, checked for its size, that of texts also for its encoding; None: the client went away."""
-        parts, size, more = list[bytes](), 0, True
-        while more:
+    async def _read_body(self, receive: Receive, is_upload: bool) -> bytes | None:
+        """The request's body, with its size and, unless it is an upload, its encoding checked; None if the client went
+        away.
+        """
+        parts, size, has_more = list[bytes](), 0, True
+        while has_more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             parts.append(message.get("body", b""))
-            size, more = size + len(parts[-1]), message.get("more_body", False)
+            size, has_more = size + len(parts[-1]), message.get("more_body", False)
             if size > self._settings.body_bytes:
                 raise Refusal(413, f"a request may have {self._settings.body_bytes} bytes, this one has more")
         body = b"".join(parts)
@@ -176,53 +178,54 @@ class Gate:
         return body
 
     def _needs_key(self, scope: Scope) -> bool:
-        return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
+        is_open = scope["path"] in PATHS_WITHOUT_KEY and scope["method"] in ("GET", "HEAD")
+        return bool(self._keys) and not is_open and scope["method"] != "OPTIONS"
 
-    def _number(self, candidate: bytes) -> int:
-        # all keys are compared, in a time that does not tell how near a guess is
+    def _key_number(self, candidate: bytes) -> int:
+        # All keys are compared, in a time that does not tell how near a guess is.
         return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, candidate)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
-        """(the caller: a key's number or an address, its quota); a Refusal for a caller without a valid key."""
+        """(the caller, by a key's number or an address; the caller's quota); a Refusal if the key is not valid."""
         client = scope.get("client")
         if not self._needs_key(scope):
-            return client[0] if client else None, self._everybody
+            return client[0] if client else None, self._common_quota
         key = _request_key(scope, body)
-        number = self._number(key)
+        number = self._key_number(key)
         if number < 0:
             raise Refusal(403, "this key is not known" if key else "a key is needed")
         return number, list(self._keys.values())[number]
 
-    async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", ends: float) -> None:
-        """Have the dialects answer, for as long as the client waits and the clock runs."""
-        unread = [{"type": "http.request", "body": body, "more_body": False}]
+    async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", deadline: float) -> None:
+        """Have a dialect answer, as long as the client waits and until the deadline."""
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def receive_read() -> MutableMapping[str, Any]:
-            if unread:
-                return unread.pop()
-            await asyncio.Event().wait()  # whether the client goes away is watched below
+        async def receive_body() -> MutableMapping[str, Any]:
+            if messages:
+                return messages.pop()
+            await asyncio.Event().wait()  # the Gate, not the application, watches whether the client goes away
             raise AssertionError
 
-        work = asyncio.ensure_future(self._app(scope, receive_read, answer.send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        answering = asyncio.ensure_future(self._app(scope, receive_body, answer.send))
+        disconnection = asyncio.ensure_future(_disconnected(receive))
         try:
-            remaining = max(0.0, ends - time.perf_counter())
-            await asyncio.wait({work, gone}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
-            elif gone.done():
-                answer.status = CLOSED
+            remaining = max(0.0, deadline - time.perf_counter())
+            await asyncio.wait({answering, disconnection}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+            elif disconnection.done():
+                answer.status = CLIENT_CLOSED
             else:
                 raise Refusal(504, f"no answer within {self._settings.timeout:g} s")
         finally:
-            for task in (work, gone):
+            for task in (answering, disconnection):
                 task.cancel()
             with suppress(asyncio.CancelledError, Exception):
-                await work
+                await answering
 
-    def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
+    def _log(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         status = answer.status or 500
-        path = self._known_path(answer.scope)
+        path = self._route_path(answer.scope)
         REQUESTS.labels(path, status).inc()
         SECONDS.labels(path).observe(seconds)
         line = {
@@ -240,11 +243,11 @@ class Gate:
 
 
 class Answer:
-    """The answer to the client, with the request's id in a header: the client's own id if it sent one."""
+    """The answer to a request, with the request's scope, body and id, which a header has: the client's id if given."""
 
     def __init__(self, scope: Scope, send: Send):
         self._send = send
-        self.scope, self.body = scope, b""  # of the request, as it was read
+        self.scope, self.body = scope, b""
         self.status: int | None = None
         self._streams = False
         # RFC 9112, 6.3: further bytes on such a connection may be a smuggled request.
@@ -255,20 +258,20 @@ class Answer:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._streams = any(value.startswith(EVENTS) for _, value in message.get("headers", ()))
+            self._streams = any(value.startswith(EVENT_STREAM) for _, value in message.get("headers", ()))
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
             if self._has_two_lengths:
                 message["headers"].append((b"connection", b"close"))
         body = message.get("body", b"")
-        last = max(0, len(body) - 1) // PART * PART
-        for start in range(0, last, PART):  # the server's clock runs for each part
-            await self._send({"type": message["type"], "body": body[start : start + PART], "more_body": True})
+        last = max(0, len(body) - 1) // WRITE_BYTES * WRITE_BYTES
+        for start in range(0, last, WRITE_BYTES):  # the server's write timer runs for each part
+            await self._send({"type": message["type"], "body": body[start : start + WRITE_BYTES], "more_body": True})
         await self._send({**message, "body": body[last:]} if last else message)
 
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
-        """Answer with a refusal: as the last event of a stream that has begun; another begun answer is cut off."""
+        """Answer with a refusal: as the last event of a stream that has begun; any other begun answer is cut off."""
         if self.status is None:
-            await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _no_more, self.send)
+            await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _receive_disconnect, self.send)
         elif self._streams:
             event = f"data: {json.dumps(body)}\n\n".encode()
             await self._send({"type": "http.response.body", "body": event, "more_body": False})
@@ -281,7 +284,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _no_more() -> MutableMapping[str, Any]:
+async def _receive_disconnect() -> MutableMapping[str, Any]:
     return {"type": "http.disconnect"}
 
 
@@ -289,26 +292,26 @@ def _header(scope: Scope, name: bytes) -> bytes:
     return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
 
 
-def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
-    """The request, with a form as JSON: a repeated field is a list."""
-    if not _header(scope, b"content-type").lower().startswith(FORM):
+def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
+    """A request with its form, if it has one, turned into JSON, in which a repeated field is a list."""
+    if not _header(scope, b"content-type").lower().startswith(FORM_TYPE):
         return scope, body
-    if scope["method"] == "GET":  # the deepl package's
+    if scope["method"] == "GET":  # the deepl package sends a form with GET
         return {**scope, "query_string": b"&".join(filter(None, (scope["query_string"], body)))}, b""
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10_000)
     except ValueError as error:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
-    fields_read = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-    read = json.dumps(fields_read, ensure_ascii=False).encode()
-    kept_headers = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
-    headers = [*kept_headers, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
-    return {**scope, "headers": headers}, read
+    values_by_name = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+    content = json.dumps(values_by_name, ensure_ascii=False).encode()
+    other_headers = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
+    headers = [*other_headers, (b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    return {**scope, "headers": headers}, content
 
 
 def _check_surrogates(body: bytes) -> None:
-    """A Refusal for JSON with half of a surrogate pair, which no text holds."""
-    with suppress(json.JSONDecodeError, RecursionError):  # the dialect reports these
+    """A Refusal for JSON with half of a surrogate pair, which UTF-8 cannot encode."""
+    with suppress(json.JSONDecodeError, RecursionError):  # the dialect reports what is no JSON
         try:
             json.dumps(json.loads(body), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
@@ -317,30 +320,30 @@ def _check_surrogates(body: bytes) -> None:
 
 
 def _without_keys(body: bytes) -> str:
-    """A request's JSON with its keys hidden; "no JSON" for another body, in which keys cannot be found."""
+    """A request's JSON with its API keys hidden; "no JSON" for any other body, in which keys cannot be found."""
 
-    def hidden(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: "..." if name in FIELDS else value for name, value in fields}
+    def hide_keys(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: "..." if name in KEY_FIELDS else value for name, value in fields}
 
     try:
-        return json.dumps(json.loads(body, object_pairs_hook=hidden), ensure_ascii=False)
+        return json.dumps(json.loads(body, object_pairs_hook=hide_keys), ensure_ascii=False)
     except (ValueError, RecursionError):
         return "no JSON" if body else ""
 
 
 def _request_key(scope: Scope, body: bytes) -> bytes:
-    """The request's key, from its Authorization, query, path or body, as the dialects send it; b"" if none."""
+    """The request's API key, wherever a dialect sends it: Authorization, query, path or body; b"" if there is none."""
     if match := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
         return match[1]
     query = parse_qs(scope["query_string"].decode("latin-1"))
-    for name in filter(query.__contains__, FIELDS):
+    for name in filter(query.__contains__, KEY_FIELDS):
         return query[name][0].encode()
     path = scope["path"].split("/")
     if len(path) == 3 and path[2] == "translate" and path[1] not in ("v1", "v2", "api"):  # DeepLX's /TOKEN/translate
         return str(path[1]).encode()
     with suppress(ValueError, RecursionError):
         fields = json.loads(body)
-        for name in FIELDS if isinstance(fields, dict) else ():
+        for name in KEY_FIELDS if isinstance(fields, dict) else ():
             if isinstance(fields.get(name), str):
                 return str(fields[name]).encode("utf-8", "surrogatepass")
     return b""

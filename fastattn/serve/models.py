@@ -23,28 +23,28 @@ from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
 SPLADE = "splade"
-SCARCE = 1 << 29  # bytes of free memory: with less, unused models are closed
+SCARCE_BYTES = 1 << 29  # free memory in bytes: where less is free, unused models are closed
 
 
 class ServedModel:
-    """A model by its name, with the number of its users."""
+    """A model that the server offers under a name: loaded or not, and how many requests use the model."""
 
     def __init__(self, name: str, path: str):
         self.name, self.path = name, path
         self.model: Any = None
-        self.kind: type = object  # until ``look`` was called
-        self.pairs: tuple[tuple[str, str], ...] = ()  # a translator's languages, (source, target) by ISO 639-1
-        self.names_languages = False  # whether calls pass it the languages
-        self.users, self.used = 0, time.monotonic()
+        self.kind: type = object  # the class that loads the model; object until ``read_kind`` has found it
+        self.pairs: tuple[tuple[str, str], ...] = ()  # what a translator translates: (source, target) by ISO 639-1
+        self.takes_languages = False  # whether calls pass the languages to the model
+        self.users, self.last_used = 0, time.monotonic()
         self.loading: asyncio.Future[None] | None = None
 
-    def look(self) -> None:
-        """Find the model's kind; raises the errors that loading it would."""
+    def read_kind(self) -> None:
+        """Find the model's kind and languages in its files; raises the errors that loading the model would raise."""
         checkpoint = read(download.resolve(self.path), later=True)
         self.kind, text = _kind_of(checkpoint, f"{self.name} {self.path}"), checkpoint.text
         if isinstance(text, TranslationText):
-            self.names_languages = text.languages is not None
-            self.pairs = _pairs(self.name, text)
+            self.takes_languages = text.languages is not None
+            self.pairs = _language_pairs(self.name, text)
 
 
 class ModelStore:
@@ -57,12 +57,12 @@ class ModelStore:
     async def load_all(self, keep_going: bool) -> None:
         """Find the kinds of all models, and load them unless the server is lazy.
 
-        keep_going  whether to go on without a model that cannot be loaded: a worker that replaces another should serve
-                    the rest, since one that cannot start would end the server
+        keep_going  whether to go on without a model that cannot be loaded: a worker that replaces a dead one should
+                    serve the other models, since a worker that cannot start would end the server
         """
         for served in self.served.values():
             try:
-                await asyncio.to_thread(served.look)
+                await asyncio.to_thread(served.read_kind)
                 if not self._settings.lazy:
                     async with self.use(served.name):
                         pass
@@ -75,7 +75,7 @@ class ModelStore:
         return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
-        """The name of a model of these kinds: ``name``, by default the only one; Refusal where there is none."""
+        """The name of a model of these kinds: ``name``, for None the only one. A Refusal if there is no such model."""
         names = self.names_of(kinds)
         if not names:
             raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
@@ -90,45 +90,45 @@ class ModelStore:
         served = self.served[name]
         served.users += 1
         try:
-            while served.model is None:  # loading goes on where a client that asked first goes away
+            while served.model is None:  # shield: loading goes on if the client that asked first goes away
                 if served.loading is None:
                     served.loading = asyncio.ensure_future(self._load(served))
                 await asyncio.shield(served.loading)
             yield served.model
         finally:
             served.users -= 1
-            served.used = time.monotonic()
+            served.last_used = time.monotonic()
 
     async def _load(self, served: ServedModel) -> None:
-        if available_memory() < SCARCE:
-            self.put_away(older_than=0.0)
+        if available_memory() < SCARCE_BYTES:
+            self.close_unused(idle_seconds=0.0)
         try:
             kind: Any = served.kind
-            more = {"processes": 1} if kind in (Translator, Encoder) else {}
+            one_process = {"processes": 1} if kind in (Translator, Encoder) else {}
             served.model = await asyncio.to_thread(
-                kind, served.path, self._settings.precision, self._settings.threads, **more
+                kind, served.path, self._settings.precision, self._settings.threads, **one_process
             )
         except FastattnError as error:
             raise Refusal(503, f"{served.name} cannot be loaded: {error}") from None
         finally:
             served.loading = None
 
-    def put_away(self, older_than: float) -> None:
-        """Close models without users that were not used for so many seconds."""
+    def close_unused(self, idle_seconds: float) -> None:
+        """Close the models that have no users and were not used for so many seconds."""
         for served in self.served.values():
-            if served.model is not None and not served.users and time.monotonic() - served.used >= older_than:
+            if served.model is not None and not served.users and time.monotonic() - served.last_used >= idle_seconds:
                 served.model.close()
                 served.model = None
 
-    async def put_away_idle(self) -> None:
-        """Close idle models as long as the server runs."""
+    async def close_idle_models(self) -> None:
+        """Close idle models from time to time, as long as the server runs."""
         while self._settings.idle:
             await asyncio.sleep(self._settings.idle / 4)
-            self.put_away(self._settings.idle)
+            self.close_unused(self._settings.idle)
 
 
-def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
-    """A model's pairs of languages, (source, target), from its name, such as de-en, else from its files."""
+def _language_pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
+    """(source, target) of all that a model translates, by its language tokens, its name, as de-en, or its files."""
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)

@@ -1,4 +1,4 @@
-"""uvicorn with the application: a process, or several behind one port."""
+"""uvicorn with the application, in one process or in several behind one port."""
 
 import asyncio
 import os
@@ -19,41 +19,41 @@ from fastattn.serve.models import ServedModel
 from fastattn.serve.settings import HEAD_BYTES, ServerSettings, read_keys
 from fastattn.system.cpus import default_threads
 
-HEAD_SECONDS = 10.0  # in which a request's line and headers should come
-WRITE_SECONDS = 30.0  # in which a client should take what is written, a part at a time
-GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more has gone
-LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+HEAD_SECONDS = 10.0  # within which a request's line and headers should arrive
+WRITE_SECONDS = 30.0  # within which a client should take each part of an answer
+CLIENT_CHECK_SECONDS = 0.2  # between two checks whether a client that sends no more has gone
+TIMEOUT_ANSWER = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class ClockedConnection(H11Protocol):
-    """uvicorn's h11, which bounds incomplete headers, with clocks for heads and for answers.
+class TimedConnection(H11Protocol):
+    """uvicorn's connection by h11, which bounds the size of incomplete headers, with timers for heads and for answers.
 
-    A slow head gets a 408. A client that does not take its answer is cut off. A client that has sent its request and
-    shuts its side of the connection is answered.
+    A late head gets a 408. A client that does not take its answer is cut off. A client that has sent its request and
+    shuts its side of the connection gets its answer.
     """
 
-    _clock: asyncio.TimerHandle | None = None
-    _write_clock: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # the clock runs for all bytes that the system has not taken
-        self._run_clock()
+        transport.set_write_buffer_limits(0)  # the timer runs until the system has taken all bytes
+        self._update_head_timer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_clock = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._write_clock is not None:
-            self._write_clock.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open, which a half-closed one does.
+        """Whether the connection stays open: it does if the client shut its own side only and waits for an answer.
 
-        A closed connection looks the same until something is written to it. So an interim answer is written: clients
-        of HTTP/1.1 ignore it, a closed connection refuses it.
+        A connection whose client has gone looks the same until something is written to it. So an interim answer is
+        written: clients of HTTP/1.1 ignore it, a closed connection refuses it.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["http_version"] != "1.1":
@@ -61,106 +61,106 @@ class ClockedConnection(H11Protocol):
         cycle.keep_alive = False
         if not cycle.response_started:
             self.transport.write(self.conn.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-        self._look_for_client()
+        self._abort_without_client()
         return True
 
-    def _look_for_client(self) -> None:
+    def _abort_without_client(self) -> None:
         if self.transport.is_closing():
             return
         if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
         else:
-            self.loop.call_later(GONE_SECONDS, self._look_for_client)
+            self.loop.call_later(CLIENT_CHECK_SECONDS, self._abort_without_client)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._run_clock()
+        self._update_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
-        if self._write_clock is not None:
-            self._write_clock.cancel()
+        self._stop_head_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         super().connection_lost(exc)
 
-    def _run_clock(self) -> None:
-        """Run the clock while a head is awaited, from its first byte on or from the connection's beginning."""
+    def _update_head_timer(self) -> None:
+        """Run the timer while a head is awaited: from the connection's beginning, later from a head's first byte on."""
         if self.conn.their_state is not h11.IDLE:
-            self._stop_clock()
-        elif self._clock is None:
-            self._clock = self.loop.call_later(HEAD_SECONDS, self._give_up)
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._refuse_late_head)
 
-    def _stop_clock(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._clock = None
+    def _refuse_late_head(self) -> None:
+        self._head_timer = None
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self.transport.write(LATE)
+            self.transport.write(TIMEOUT_ANSWER)
             self.transport.close()
 
 
 class Workers(Multiprocess):
-    """uvicorn's worker processes; the requests of a worker that died are no longer counted as active.
+    """uvicorn's worker processes; metrics forget the active requests of a worker that died.
 
-    On Linux each worker listens at a socket of its own, and the system shares connections among them: at one shared
-    socket, the first worker to wake takes all.
+    On Linux each worker listens at its own socket, and the system shares connections among these sockets: at one socket
+    for all, the first worker to wake takes all connections.
     """
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket):
-        self._handed_over: list[socket.socket] = []
-        self._family, self._address = listening.family, listening.getsockname()
+    def __init__(self, config: uvicorn.Config, listener: socket.socket):
+        self._worker_sockets: list[socket.socket] = []
+        self._family, self._address = listener.family, listener.getsockname()
         if sys.platform == "linux":
-            listening.close()  # it has shown that the port was free
-            listening = self._bound()  # this socket holds the port
-        self._listening = listening
-        super().__init__(config, [listening])
+            listener.close()  # uvicorn bound it, which showed that the port was free
+            listener = self._bind_socket()  # never listens, but holds the port
+        self._listener = listener
+        super().__init__(config, [listener])
 
     @property
     def sockets(self) -> list[socket.socket]:
         if sys.platform != "linux":
-            return [self._listening]
-        self._handed_over.append(self._bound())
-        return self._handed_over[-1:]
+            return [self._listener]
+        self._worker_sockets.append(self._bind_socket())
+        return self._worker_sockets[-1:]
 
     @sockets.setter
     def sockets(self, sockets: list[socket.socket]) -> None:
         pass
 
-    def _bound(self) -> socket.socket:
-        bound = socket.socket(self._family)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(self._address)
-        without_delay(bound)
-        bound.set_inheritable(True)
-        return bound
+    def _bind_socket(self) -> socket.socket:
+        new_socket = socket.socket(self._family)
+        new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        new_socket.bind(self._address)
+        set_no_delay(new_socket)
+        new_socket.set_inheritable(True)
+        return new_socket
 
-    def _leave_to_workers(self) -> None:
-        """Close this process's copies: an open socket would go on listening when its worker dies."""
-        while self._handed_over:
-            self._handed_over.pop().close()
+    def _close_worker_sockets(self) -> None:
+        """Close this process's copies of the sockets: an open copy would go on listening when the worker dies."""
+        while self._worker_sockets:
+            self._worker_sockets.pop().close()
 
     def init_processes(self) -> None:
         super().init_processes()
-        self._leave_to_workers()
+        self._close_worker_sockets()
 
     def keep_subprocess_alive(self) -> None:
         before = {process.pid: process for process in self.processes}
         super().keep_subprocess_alive()
-        self._leave_to_workers()
+        self._close_worker_sockets()
         for pid, process in before.items():
             if process not in self.processes:
                 multiprocess.mark_process_dead(pid)
 
 
-def without_delay(listening: socket.socket) -> None:
-    """Set TCP_NODELAY, which accepted connections inherit: an answer is written in two parts.
+def set_no_delay(listener: socket.socket) -> None:
+    """Set TCP_NODELAY, which accepted connections inherit, since an answer is written in two parts.
 
-    A single process gets it from asyncio.
+    For a single process, asyncio sets it.
     """
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
         "host": host,
         "port": port,
         "workers": settings.processes,
-        "http": ClockedConnection,
+        "http": TimedConnection,
         "ws": "none",
         "h11_max_incomplete_event_size": HEAD_BYTES,
         "log_level": "warning",
@@ -179,15 +179,15 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
 
 
 def run_server(settings: ServerSettings, host: str, port: int) -> None:
-    """Serve until SIGTERM or an interrupt; requests in progress are finished, within ``settings.timeout``.
+    """Serve until SIGTERM or an interrupt; then requests in progress have ``settings.timeout`` to be finished.
 
-    Raises CheckpointError and the like for models, InputError for an unreadable keys file, FastattnError where the port
-    cannot be used.
+    Raises CheckpointError and the like for a faulty model, InputError for an unreadable keys file, FastattnError for a
+    port that cannot be used.
     """
     if settings.keys:
         read_keys(settings.keys)
     for name, path in settings.models:
-        ServedModel(name, path).look()  # report a faulty model before anything starts
+        ServedModel(name, path).read_kind()  # raises the faults of a model before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
     config = uvicorn.Config("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))
@@ -198,8 +198,8 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
                 uvicorn.Server(config).run()
                 return
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-            listening = config.bind_socket()
-            without_delay(listening)
-            Workers(config, listening).run()
+            listener = config.bind_socket()
+            set_no_delay(listener)
+            Workers(config, listener).run()
     except SystemExit:
         raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None

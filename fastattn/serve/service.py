@@ -1,4 +1,4 @@
-"""The calls that all dialects use: they find a model, check a request's size, and wait for answers."""
+"""The calls that all dialects use. Each finds a model, checks a request's size and waits for the model's answer."""
 
 import asyncio
 import math
@@ -35,12 +35,12 @@ from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors
 
-# The request's caller, a key or an address, among whom work is shared. The gate sets it for each request.
+# The caller whose request this is, by the number of a key or by an address: callers take turns. The gate sets it.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
-# The caller's ``gate.KeyQuota``, which the gate sets too.
-CHARACTERS: ContextVar[Any] = ContextVar("characters")
+# The caller's ``KeyQuota`` (``serve/gate.py``), which the gate sets too.
+QUOTA: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
-TOGETHER = 16  # texts that are scored between two checks whether the client is still there
+TEXTS_AT_ONCE = 16  # texts that are scored in one go; a request is abandoned between two goes if its client has gone
 AUTO = "auto"
 MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
 LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
@@ -48,7 +48,7 @@ _TAGS = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
-class Detected:
+class DetectedLanguage:
     """A language by its code, with a confidence from 0 to 100."""
 
     language: str
@@ -56,14 +56,14 @@ class Detected:
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A text's translation; ``detected`` if the source was AUTO, ``links`` if the request wants them."""
+class TextTranslation:
+    """A text's translation; ``detected`` if the request's source is AUTO, ``links`` if the request asks for them."""
 
     text: str
     source: str
     target: str
     alternatives: tuple[str, ...] = ()
-    detected: Detected | None = None
+    detected: DetectedLanguage | None = None
     links: tuple[WordLink, ...] = ()
 
 
@@ -85,7 +85,7 @@ class ModelAnswers:
 
 
 class Service:
-    """A server's models, for several requests at once."""
+    """What a server's models answer, to as_list requests at once."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
@@ -95,21 +95,19 @@ class Service:
         self.documents = FileStore(folder / "documents", MOST_STORED, KEPT_DOCUMENT)
 
     def close(self) -> None:
-        """Remove what clients left, unless it is in a folder of several processes."""
+        """Remove what clients left, unless it is in a folder of as_list processes."""
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
-    # translation
-
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
-        """(source, target) -> the name of the first model that translates so; valid once all kinds are known."""
+        """(source, target) -> name of the first model that translates so; to be read after ``ModelStore.load_all``."""
         names = self.models.names_of((Translator,))
         return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:
-        """target -> the languages that models translate to it."""
+        """target -> the languages from which some model translates to it."""
         sources: dict[str, list[str]] = {}
         for source, target in sorted(self.pairs):
             sources.setdefault(target, []).append(source)
@@ -125,20 +123,20 @@ class Service:
         with_links: bool = False,
         glossary: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> list[Translated]:
+    ) -> list[TextTranslation]:
         """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model.
 
         glossary  term -> translation
         """
         charge = self.check_size(texts)
-        target, pairs = known_code(target), self.pairs
+        target, pairs = language_code(target), self.pairs
         sources = self.sources.get(target)
         if not sources:
             raise Refusal(400, f"no model translates to {target!r}; to {list_codes(self.sources)}")
-        detected: list[Detected | None] = [None] * len(texts)
+        detected: list[DetectedLanguage | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
-        codes = [known_code(source, sources) if guess is None else guess.language for guess in detected]
+        codes = [language_code(source, sources) if language is None else language.language for language in detected]
         for code in codes:
             if (code, target) not in pairs:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {list_codes(sources)}")
@@ -147,11 +145,11 @@ class Service:
             options["num_hypotheses"] = alternatives + 1
         translations: list[Any] = [None] * len(texts)
         for code in dict.fromkeys(codes):
-            positions = [b for b, used in enumerate(codes) if used == code]
+            positions = [b for b, text_code in enumerate(codes) if text_code == code]
             async with self.models.use(pairs[code, target]) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
-                if self.models.served[pairs[code, target]].names_languages:
+                if self.models.served[pairs[code, target]].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
                 if glossary:
                     del arguments["caller"], arguments["return_attention"]
@@ -163,7 +161,7 @@ class Service:
                     results = await model.translate_async([texts[b] for b in positions], **arguments, **options)
                 for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
-                    translations[b] = Translated(
+                    translations[b] = TextTranslation(
                         result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
                     )
         return translations
@@ -183,16 +181,16 @@ class Service:
 
         Characters are charged and bounded as the model gets them.
         """
-        target = known_code(target)
+        target = language_code(target)
         if source == AUTO and form not in TEXT_FORMS:
             raise Refusal(400, f"name the source language: it is not found in {form}")
         if source == AUTO:
             source = (await self.detect(visible(documents[0]), self.sources.get(target, ())))[0].language
-        source = known_code(source, self.sources.get(target, ()))
+        source = language_code(source, self.sources.get(target, ()))
         if (source, target) not in self.pairs:
             raise Refusal(400, f"no model translates from {source!r} to {target!r}")
         served = self.pairs[source, target]
-        if self.models.served[served].names_languages:
+        if self.models.served[served].takes_languages:
             options |= {"source_lang": source, "target_lang": target}
         async with self.models.use(served) as model:
             metered = Metered(model.with_glossary(glossary) if glossary else model, self.settings.characters)
@@ -206,31 +204,29 @@ class Service:
             finally:
                 metered.is_over = True
 
-    async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
+    async def detect(self, text: str, among: Sequence[str] = ()) -> list[DetectedLanguage]:
         """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
-        return [Detected(code, round(100 * probability, 1)) for code, probability in ranked]
-
-    # vectors and scores
+        return [DetectedLanguage(code, round(100 * probability, 1)) for code, probability in ranked]
 
     async def embed(
         self, texts: Sequence[Any], model: str | None, *, truncate: bool, count: bool = False, **options: Any
     ) -> tuple[np.ndarray, int, str]:
-        """(float32 vectors [texts, dimension], the number of tokens, 0 unless ``count``, the model's name).
+        """(float32 vectors [texts, dimension]; the number of tokens, 0 unless ``count``; the model's name).
 
         texts     texts, or lists of token ids of the model's vocabulary
-        truncate  whether a longer text is cut; else it is refused
+        truncate  whether a text longer than the model reads is cut; if not, the request is refused
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
-            read = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
-            charge = self.check_size(read)
+            decoded_texts = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
+            charge = self.check_size(decoded_texts)
             arguments = {"long": "truncate" if truncate else "error", **options}
             if (dimensions := options.get("truncate_dim") or 0) > encoder.dimension:
                 raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
             charge()
-            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **arguments)
-            tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
+            vectors_BD = await encoder.encode_async(decoded_texts, caller=CALLER.get(), **arguments)
+            tokens = int((await asyncio.to_thread(encoder.count_tokens, decoded_texts)).sum()) if count else 0
         return vectors_BD, tokens, name
 
     async def rank(
@@ -255,8 +251,8 @@ class Service:
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
             scores: list[float] = []
-            for at in range(0, len(pairs), TOGETHER):
-                scores += (await asyncio.to_thread(score, pairs[at : at + TOGETHER])).tolist()
+            for at in range(0, len(pairs), TEXTS_AT_ONCE):
+                scores += (await asyncio.to_thread(score, pairs[at : at + TEXTS_AT_ONCE])).tolist()
         return scores, name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
@@ -268,15 +264,15 @@ class Service:
             labels: list[Any] = [None] * len(texts)
             for is_single in (True, False):
                 positions = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
-                for at in range(0, len(positions), TOGETHER):
-                    part = positions[at : at + TOGETHER]
-                    read = [texts[b][0] if is_single else texts[b] for b in part]
-                    for b, ranked in zip(part, await asyncio.to_thread(model.classify, read)):
+                for start in range(0, len(positions), TEXTS_AT_ONCE):
+                    batch = positions[start : start + TEXTS_AT_ONCE]
+                    batch_texts = [texts[b][0] if is_single else texts[b] for b in batch]
+                    for b, ranked in zip(batch, await asyncio.to_thread(model.classify, batch_texts)):
                         labels[b] = ranked
             return labels
 
     async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
-        """Each text's tokens, uncut."""
+        """Each text's tokens, also those behind the most that the model reads."""
         charge = self.check_size(texts)
         name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
         charge()
@@ -362,16 +358,15 @@ class Service:
                 yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, [text])
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
-        """A function that takes the texts' characters from the caller's quota, to be called after all checks.
-
-        Raises a Refusal for more texts, or more characters, than one request may have.
+        """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
+        other checks, that takes the characters from the caller's quota.
         """
         if len(texts) > self.settings.items:
             raise Refusal(413, f"a request may have {self.settings.items} texts, this one has {len(texts)}")
         characters = sum(map(len, texts))
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
-        return partial(CHARACTERS.get().take, characters)
+        return partial(QUOTA.get().take, characters)
 
 
 class Metered:
@@ -393,7 +388,7 @@ class Metered:
             self._characters += len(text)
             if self.is_over or self._characters > self._most:
                 raise Refusal(413, f"a request may have {self._most} characters, this document has more")
-            CHARACTERS.get().take(len(text))
+            QUOTA.get().take(len(text))
             yield text
 
 
@@ -403,26 +398,26 @@ def visible(document: bytes) -> str:
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
-    """Raise a Refusal for a text, or a pair, that the model would cut, unless ``truncate``."""
+    """A Refusal for a text or a pair of texts that the model would cut, unless ``truncate``."""
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
         if tokens > model.max_length:
-            reads = f"the model reads {model.max_length}: ask for truncate, or less"
-            raise Refusal(413, f"text {number} has {tokens} tokens, {reads}")
+            advice = f"the model reads {model.max_length}: ask for truncate, or less"
+            raise Refusal(413, f"text {number} has {tokens} tokens, {advice}")
 
 
-def known_code(code: str, among: Sequence[str] = ()) -> str:
-    """A language by the code of models here: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
+def language_code(code: str, among: Sequence[str] = ()) -> str:
+    """A client's code of a language as this server's models have it: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
 
-    among  known codes: a code with a script that is not among them becomes the language without it
+    among  the models' codes: a code with a script that they lack becomes the code without the script, if they have that
     """
     if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")
     language = iso_code(code.strip().lower())
-    plain = language.partition("-")[0]
-    return plain if plain in among and language not in among else language
+    without_script = language.partition("-")[0]
+    return without_script if without_script in among and language not in among else language
 
 
 def list_codes(codes: Any) -> str:
-    """Codes as an error lists them."""
+    """Codes as the list in an error's message."""
     return ", ".join(sorted(set(codes))) or "nothing: this server has no translation model"

@@ -1,4 +1,4 @@
-"""A server's settings, as plain data that its worker processes get too."""
+"""The settings of a server, as plain data, which its worker processes get too."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import open_text
 from fastattn.system.records import dataclass
 
-VARIABLE = "FASTATTN_SERVE"  # where worker processes find it
-HEAD_BYTES = 16 << 10  # the most of a request's line and headers
+VARIABLE = "FASTATTN_SERVE"  # the environment variable in which worker processes find the settings
+HEAD_BYTES = 16 << 10  # the most bytes of a request's line and headers
 
 
 class Refusal(FastattnError):
-    """An answer to a request by an HTTP status of 4xx or 5xx, and a line.
+    """An answer to a request that is an HTTP status of 4xx or 5xx and one line.
 
-    retry_after  seconds after which the client may try again; None: trying again is of no use
+    retry_after  seconds after which the client may send the request again; None: sending it again is of no use
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None):
@@ -28,25 +28,25 @@ class Refusal(FastattnError):
 class ServerSettings:
     """The options of ``fastattn serve``; times in seconds."""
 
-    models: tuple[tuple[str, str], ...]  # (name, path) of each
-    lazy: bool = False  # whether they are loaded when first used
-    idle: float = 0.0  # after how long a model that nobody uses is put away; 0: never
+    models: tuple[tuple[str, str], ...]  # (name, path) of each model
+    lazy: bool = False  # whether models are loaded at their first use
+    idle: float = 0.0  # after how long a model that nobody uses is closed; 0: never
     precision: str = "auto"
-    threads: int | None = None  # of each process; None: all
+    threads: int | None = None  # threads of each process; None: all CPUs
     processes: int = 1
-    characters: int = 50_000  # the most of all texts of a request together
+    characters: int = 50_000  # the most characters of all texts of a request together
     items: int = 1_000  # the most texts of a request
-    requests: int = 256  # the most in progress at once, those that wait for a model included
-    timeout: float = 120.0  # for a request, from its first byte to the last of its answer
-    origins: tuple[str, ...] = ()  # that browsers may ask from (CORS)
-    keys: str = ""  # a file of API keys; "": nobody needs one
-    log_texts: bool = False  # whether the log has what is translated
+    requests: int = 256  # the most requests in progress at once, including those that wait for a model
+    timeout: float = 120.0  # of a request, from its first byte to the last byte of its answer
+    origins: tuple[str, ...] = ()  # origins of pages from which browsers may send requests (CORS)
+    keys: str = ""  # a file of API keys; "": no request needs a key
+    log_texts: bool = False  # whether the log has the bodies of requests
     strict: bool = False  # whether unknown fields of requests are refused
     folder: str = ""  # of glossaries and documents, which worker processes share; "": each server's own
 
     @property
     def body_bytes(self) -> int:
-        """The most bytes of a request's body: characters as JSON may escape them, and JSON around each text."""
+        """The most bytes of a request's body: all characters as JSON escapes, and the JSON around each text."""
         return 12 * self.characters + 64 * self.items + 4096
 
     def publish(self) -> None:
@@ -61,9 +61,9 @@ class ServerSettings:
 
 
 def read_keys(path: str) -> dict[bytes, int]:
-    """key -> characters a minute (0: no quota), of a file with a key a line, perhaps a blank and the quota.
+    """Read key -> characters a minute (0: no quota) from a file. A line has a key and perhaps a blank and the quota.
 
-    Empty lines, and lines that begin with #, are skipped. Raises InputError for a file or a line that cannot be read.
+    Empty lines and lines that begin with # are skipped. Raises InputError for a file or a line that cannot be read.
     """
     quotas: dict[bytes, int] = {}
     with open_text(path) as lines:

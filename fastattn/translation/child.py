@@ -7,13 +7,13 @@ from typing import Any
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
-from fastattn.processes.messages import may_return
+from fastattn.processes.messages import allow_results
 from fastattn.spec.text_spec import SearchRules
 from fastattn.text.translation import Document
 from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.translator import Translator
 
-may_return(Score, TokenTranslation, Translation)
+allow_results(Score, TokenTranslation, Translation)
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:

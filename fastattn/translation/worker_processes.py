@@ -10,13 +10,13 @@ from typing import Any
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
 from fastattn.processes.choice import Sharing
-from fastattn.processes.messages import may_return
-from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream
+from fastattn.processes.messages import allow_results
+from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream_results
 from fastattn.scheduling.request import Plan
 from fastattn.translation.calls import Direction, Score, TextCall, TokenLists, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
-may_return(Score, TokenTranslation, Translation)
+allow_results(Score, TokenTranslation, Translation)
 
 
 class TranslationProcesses:
@@ -26,7 +26,7 @@ class TranslationProcesses:
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
-        self.least = sharing.least
+        self.least_texts = sharing.least_texts
         arguments = [f"{__package__}.child", os.path.abspath(path), precision, device, sharing.threads]
         self._pool = ProcessPool(sharing.processes, arguments)
         self.scheduler = pool_scheduler(self._pool)
@@ -52,10 +52,10 @@ class TranslationProcesses:
         self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """As ``Pipeline.translate_windows``, which translates the texts of a short call in this process."""
-        few = islice(texts, self.least - 1)
+        few = islice(texts, self.least_texts - 1)
         yield from pipeline.translate_windows(few, call, return_exceptions)
         checked = pipeline.checked(texts, return_exceptions)
-        for result in stream(self.scheduler, self._pool.count, checked, partial(_text_chunk, call=call)):
+        for result in stream_results(self.scheduler, self._pool.count, checked, partial(_text_chunk, call=call)):
             if isinstance(result, FastattnError) and not return_exceptions:
                 raise result
             yield result

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.errors import InputError, check_count, described
-from fastattn.plot.labels import checked_labels, checked_title, cut
-from fastattn.plot.page import page, save_picture
+from fastattn.plot.labels import checked_labels, checked_title, clip
+from fastattn.plot.page import html_page, save_picture
 from fastattn.spec.images import PictureSpec
 from fastattn.vision.pictures import load_image, open_picture, seen_area
 
@@ -103,20 +103,20 @@ class ImageMaps:
             "<style>@media (prefers-color-scheme: dark) { svg { color: #ddd } }</style>",
         ]
         if self._title:
-            parts.append(f'<text x="{GAP}" y="{LINE - 4}">{escape(cut(self._title, wide // 7))}</text>')
+            parts.append(f'<text x="{GAP}" y="{LINE - 4}">{escape(clip(self._title, wide // 7))}</text>')
         for (x, y), (label, panel) in zip(corners, self._panels):
             data = base64.b64encode(_png(panel)).decode()
             parts.append(
                 f'<image x="{x}" y="{y}" width="{width}" height="{height}" href="data:image/png;base64,{data}"/>'
             )
             named = f'<text x="{x + width / 2:g}" y="{y + height + 15}" text-anchor="middle">'
-            parts.append(f"{named}{escape(cut(label, width // 7))}</text>")
+            parts.append(f"{named}{escape(clip(label, width // 7))}</text>")
         return "\n".join([*parts, "</svg>\n"])
 
     @property
     def html(self) -> str:
         """A page with the SVG."""
-        return page(self.svg, self._title or "Attention over a picture")
+        return html_page(self.svg, self._title or "Attention over a picture")
 
     @property
     def png(self) -> bytes:
@@ -128,7 +128,7 @@ class ImageMaps:
         pen = ImageDraw.Draw(sheet)
         for (x, y), (label, panel) in zip(corners, self._panels):
             sheet.paste(panel, (x, y))
-            pen.text((x + width // 2, y + height + LINE // 2), cut(label, width // 7), "black", anchor="mm")
+            pen.text((x + width // 2, y + height + LINE // 2), clip(label, width // 7), "black", anchor="mm")
         return _png(sheet)
 
     def save(self, path: str | os.PathLike[str]) -> None:

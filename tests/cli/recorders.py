@@ -140,7 +140,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen["models_between.quality"] = quality
         return [CATALOG["en-pt"]] if quality else between(source, target)
 
-    def located_entry(entry: Any, progress: Any) -> str:
+    def find_entry(entry: Any, progress: Any) -> str:
         Path(f"catalog {entry.name}").mkdir(exist_ok=True)
         return f"catalog {entry.name}"
 
@@ -148,5 +148,5 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for place in ("cli.translate", "weights.download"):
         monkeypatch.setattr(f"fastattn.{place}.models_between", models_between)
     for place in ("cli.options", "cli.translate"):
-        monkeypatch.setattr(f"fastattn.{place}.located_entry", located_entry)
+        monkeypatch.setattr(f"fastattn.{place}.find_entry", find_entry)
     return seen

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fastattn.cli.options import loading
+from fastattn.cli.options import pause_gc
 from fastattn.errors import WrongModelError
 from fastattn.generation.language_model_translator import LanguageModelTranslator
 from fastattn.spec.checkpoint import Shortlist
@@ -123,7 +123,7 @@ def test_loading_leaves_the_garbage_collector_as_it_was():
     try:
         for enabled in (True, False):
             (gc.enable if enabled else gc.disable)()
-            with pytest.raises(ZeroDivisionError), loading():
+            with pytest.raises(ZeroDivisionError), pause_gc():
                 assert not gc.isenabled()
                 raise ZeroDivisionError
             assert gc.isenabled() == enabled

@@ -31,7 +31,7 @@ def table(classifier, count):
 
 
 def test_a_line_for_each_text(classifier, tmp_path, monkeypatch):
-    monkeypatch.setattr(classify, "WINDOW", 2)
+    monkeypatch.setattr(classify, "LINES_AT_ONCE", 2)
     lines = table(classifier, 1)
     assert succeed("classify", "-m", "any", *TEXTS).splitlines() == lines
     assert succeed("classify", "-m", "any", stdin="\n".join(TEXTS).encode()).splitlines() == lines

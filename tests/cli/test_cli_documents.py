@@ -210,7 +210,7 @@ def test_tables_of_a_folder_without_fields_are_left_out(folder):
 
 
 def test_a_memory_is_read_in_the_languages_of_the_models(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, progress: "any")
+    monkeypatch.setattr("fastattn.cli.translate.find_entry", lambda entry, progress: "any")
     (tmp_path / "en-pt").mkdir()
     texts = "".join(
         f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in (("en", "A"), ("de", "B"), ("pt", "C"))

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fastattn.cli.lines import PART, Polled, Source, Threaded, arriving_lines, open_lines
+from fastattn.cli.lines import READ_BYTES, InputSource, PolledInput, ThreadedInput, arriving_lines, open_lines
 from fastattn.errors import FastattnError
 from fastattn.translation.translator import Translator
 from tests.cli.commands import SHORT, run
@@ -94,17 +94,17 @@ def test_a_line_over_its_time(model, monkeypatch):
 # What arrives --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[Polled, Threaded])
+@pytest.fixture(params=[PolledInput, ThreadedInput])
 def piped(request):
     """A pipe's end to write to, and a Source that reads the other."""
-    if request.param is Polled and os.name != "posix":
+    if request.param is PolledInput and os.name != "posix":
         pytest.skip("descriptors cannot be asked")
     reading, writing = os.pipe()
     with open(writing, "wb", buffering=0) as ours, open(reading, "rb") as theirs:
         yield ours, request.param(theirs)
 
 
-def test_pauses_are_where_nothing_is_there(piped: tuple[BinaryIO, Source]):
+def test_pauses_are_where_nothing_is_there(piped: tuple[BinaryIO, InputSource]):
     pipe, source = piped
     lines = arriving_lines(source, "here")
     pipe.write(b"one\ntwo\nthr")
@@ -120,7 +120,7 @@ def test_pauses_are_where_nothing_is_there(piped: tuple[BinaryIO, Source]):
     assert [line for line in lines if line is not None] == [b"four\n", b"five"]
 
 
-def test_a_line_without_an_end_is_known_to_be_too_long_at_once(piped: tuple[BinaryIO, Source]):
+def test_a_line_without_an_end_is_known_to_be_too_long_at_once(piped: tuple[BinaryIO, InputSource]):
     pipe, source = piped
     lines = arriving_lines(source, "here")
     pipe.write(b"x" * 101)
@@ -132,13 +132,13 @@ def test_a_line_without_an_end_is_known_to_be_too_long_at_once(piped: tuple[Bina
     assert [line for line in lines if line is not None] == []
 
 
-@pytest.mark.parametrize("piped", [Polled], indirect=True)  # a thread may be late
-def test_whoever_sends_fast_is_read_without_a_pause(piped: tuple[BinaryIO, Source]):
+@pytest.mark.parametrize("piped", [PolledInput], indirect=True)  # a thread may be late
+def test_whoever_sends_fast_is_read_without_a_pause(piped: tuple[BinaryIO, InputSource]):
     """There is always more: the pipe is filled again whenever a part of it has been worked on."""
     pipe, source = piped
     os.set_blocking(pipe.fileno(), False)
     line = b"a line of 16 B.\n"
-    pipe.write(line * PART)
+    pipe.write(line * READ_BYTES)
     bursts = []
     lines = arriving_lines(source, "here")
     for number, arrived in zip(range(40_000), lines):

@@ -9,7 +9,7 @@ import sys
 import click
 import pytest
 
-from fastattn.cli.lines import open_lines, open_output, pace, rate
+from fastattn.cli.lines import open_lines, open_output, progress_text, rate_text
 from fastattn.cli.printing import duration
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import open_file, open_folder
@@ -211,13 +211,13 @@ def test_signals_end_native_code_at_once(tmp_path, name):
 def test_speed_share_and_time_left(file):
     lines = file("你好\nabcd\n".encode())
     assert len(list(texts_of(lines))) == 2
-    assert pace(lines, 0.5) == rate(lines, 0.5) == "0 lines, 0.0 lines/s, 0 characters/s"
+    assert progress_text(lines, 0.5) == rate_text(lines, 0.5) == "0 lines, 0.0 lines/s, 0 characters/s"
     lines.finish()
-    assert pace(lines, 70.0) == "1 line, 0.0 lines/s, 0 characters/s, 58%, 50 s left"
-    assert pace(lines, 700.0).endswith(", 58%, 8 min left")
+    assert progress_text(lines, 70.0) == "1 line, 0.0 lines/s, 0 characters/s, 58%, 50 s left"
+    assert progress_text(lines, 700.0).endswith(", 58%, 8 min left")
     lines.finish()
-    assert pace(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
+    assert progress_text(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
     lines.size = None
-    assert pace(lines, 0.5) == rate(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s"
+    assert progress_text(lines, 0.5) == rate_text(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s"
     told = {0.2: "1 s", 59.4: "59 s", 59.5: "1 min", 3569: "59 min", 3571: "1 h 0 min", 360_000: "100 h 0 min"}
     assert {seconds: duration(seconds) for seconds in told} == told

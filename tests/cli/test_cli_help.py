@@ -16,7 +16,7 @@ from fastattn.cli import batch
 from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.cli.printing import Progress
-from fastattn.cli.translate import NAMES, translate
+from fastattn.cli.translate import KNOWN_OPTIONS, translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings
@@ -111,7 +111,7 @@ def test_a_folder_that_hides_a_name(tmp_path, monkeypatch):
 def test_languages_in_upper_case(monkeypatch):
     monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     named = []
-    monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, _: named.append(entry.name) or "nowhere")
+    monkeypatch.setattr("fastattn.cli.translate.find_entry", lambda entry, _: named.append(entry.name) or "nowhere")
     fail(3, "translate", "--from", "EN", "--to", "Pt", "a")
     assert named == ["en-pt"]
     told = "no model of the catalog translates from {}; there are: from en to pt (en-pt), "
@@ -123,11 +123,11 @@ def test_languages_in_upper_case(monkeypatch):
 def test_options_come_to_every_model_of_translate(monkeypatch):
     made, asked = Mock(chain=lambda first, second: first), Mock(return_value=[CATALOG["zh-en"], CATALOG["en-pt"]])
     monkeypatch.setattr(translating, "models_between", asked)
-    monkeypatch.setattr(translating, "located_entry", lambda entry, _: entry.name)
+    monkeypatch.setattr(translating, "find_entry", lambda entry, _: entry.name)
     monkeypatch.setattr("fastattn.translation.translator.Translator", made)
     search = {"beam_size": 3, "timeout": 5.0}
-    told = dict.fromkeys(NAMES)
-    translating._detecting("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
+    told = dict.fromkeys(KNOWN_OPTIONS)
+    translating._open_detecting("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
     asked.assert_called_once_with("zh", "pt", "tiny")
     assert made.call_args_list == [call(name, precision="int8") for name in ("zh-en", "en-pt")]
     made.return_value.translate_iter.assert_called_once_with((), **search)

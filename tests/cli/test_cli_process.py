@@ -173,11 +173,11 @@ def test_a_long_file_takes_no_more_memory_than_its_beginning(model, tmp_path, co
 def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
     code = """
 import sys
-from fastattn.cli.options import located
+from fastattn.cli.options import find_model
 from fastattn.cli.printing import Progress
 from fastattn.weights.download.catalog import CATALOG
 CATALOG["minilm"].folder.mkdir(parents=True)
-assert located("minilm", Progress()) == str(CATALOG["minilm"].folder)
+assert find_model("minilm", Progress()) == str(CATALOG["minilm"].folder)
 print(*{"ssl", "http.client", "fastattn.weights.download.pull"} & set(sys.modules))
 """
     assert run_child(code, FASTATTN_CACHE=str(tmp_path)) == "\n"

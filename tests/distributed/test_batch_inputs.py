@@ -341,7 +341,7 @@ def asked(monkeypatch, encoder, tmp_path):
     np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
     monkeypatch.setattr(batch, "BatchRun", Asked)
     monkeypatch.setattr(batch, "estimate", estimated)
-    monkeypatch.setattr(command, "located_entry", lambda entry, progress: str(encoder))
+    monkeypatch.setattr(command, "find_entry", lambda entry, progress: str(encoder))
 
     def ask(kind, arguments):
         seen.clear()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fastattn.documents.html import SourceTokens
+from fastattn.documents.html import HtmlTokenizer
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
 from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
@@ -196,7 +196,7 @@ BROKEN = ["<!--", "-->", "<", "</", "&"]
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(TAGS + TEXT + BROKEN), max_size=25).map("".join))
 def test_the_pieces_of_any_page_are_the_page(page):
-    assert "".join(token.source for token in SourceTokens(page).tokens) == page
+    assert "".join(token.source for token in HtmlTokenizer(page).tokens) == page
 
 
 # Without a letter in a text or in what is read of a tag.

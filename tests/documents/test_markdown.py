@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fastattn.documents.markdown import BLOCK
-from fastattn.documents.texts import in_lines
+from fastattn.documents.texts import break_into_lines
 from fastattn.documents.translating import translate_document
 from fastattn.translation.calls import Translation
 from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
@@ -139,11 +139,9 @@ def test_what_is_left_as_it_was_is_counted():
 
 
 def test_no_line_begins_like_a_list():
-    assert in_lines("aa - bb", [3, 3]) == ["aa", "- bb"]
-    assert in_lines("aa - bb", [3, 3], BLOCK) == ["aa -", "bb"] and in_lines("aa 1. bb", [3, 3], BLOCK) == [
-        "aa 1.",
-        "bb",
-    ]
+    assert break_into_lines("aa - bb", [3, 3]) == ["aa", "- bb"]
+    assert break_into_lines("aa - bb", [3, 3], BLOCK) == ["aa -", "bb"]
+    assert break_into_lines("aa 1. bb", [3, 3], BLOCK) == ["aa 1.", "bb"]
 
 
 TABLE = "| a | b |\n|-|-|\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.documents.marks import INVARIANT, Mark, Marked, project_marks, with_kept
+from fastattn.documents.marks import INVARIANT, Mark, Marked, keep_matches, project_marks
 from fastattn.documents.translating import translate_document
 from fastattn.translation.alignment import WordLink
 from fastattn.translation.calls import Translation
@@ -28,7 +28,7 @@ def backwards(text: str) -> tuple[str, list[WordLink]]:
 
 
 def shown(marked: Marked) -> list[tuple[str, object, int]]:
-    return [(marked.text[mark.start : mark.end], mark.what, mark.depth) for mark in marked.marks]
+    return [(marked.text[mark.start : mark.end], mark.tag, mark.depth) for mark in marked.marks]
 
 
 def test_with_words():
@@ -58,7 +58,7 @@ def test_a_place_is_behind_the_word_before_it_and_in_no_other_mark():
     marks = Mark(3, 3, "br"), Mark(4, 13, "b"), Mark(18, 18, "end")
     found = project_marks(Marked(TEXT, marks), *backwards(TEXT))
     assert found.text == "four three two one"
-    assert [(mark.start, mark.end, mark.what) for mark in found.marks] == [
+    assert [(mark.start, mark.end, mark.tag) for mark in found.marks] == [
         (5, 14, "b"),
         (18, 18, "br"),
         (18, 18, "end"),
@@ -81,7 +81,7 @@ def test_what_is_kept(text, translation, expected):
     spans = [(at, at + len(word)) for word, at in zip(translation.split(), _starts(translation))]
     sources = [(at, at + len(word)) for word, at in zip((word for word, _ in words), _starts(text))]
     links = [WordLink(sources[min(n, len(sources) - 1)], span) for n, span in enumerate(spans)]
-    assert project_marks(with_kept(Marked(text)), translation, links).text == expected
+    assert project_marks(keep_matches(Marked(text)), translation, links).text == expected
 
 
 def _starts(text: str) -> list[int]:
@@ -116,13 +116,13 @@ def test_what_stands_for_itself(text, kept):
 
 def test_what_a_mark_keeps_is_kept_once():
     marks = (Mark(4, 16, "code", True),)
-    assert with_kept(Marked("see http://a.org now", marks)).marks == marks
+    assert keep_matches(Marked("see http://a.org now", marks)).marks == marks
 
 
 def test_marks_that_cut_what_is_kept_leave_it_alone():
     text = "see http://a.org/b now"
-    assert with_kept(Marked(text, (Mark(4, 10, "b"),))).marks == (Mark(4, 10, "b"),)
-    inside = with_kept(Marked(text, (Mark(0, 22, "b"), Mark(19, 22, "i", depth=1))))
+    assert keep_matches(Marked(text, (Mark(4, 10, "b"),))).marks == (Mark(4, 10, "b"),)
+    inside = keep_matches(Marked(text, (Mark(0, 22, "b"), Mark(19, 22, "i", depth=1))))
     assert inside.marks == (Mark(0, 22, "b"), Mark(4, 18, None, True, 1), Mark(19, 22, "i", False, 1))
 
 
@@ -142,7 +142,7 @@ def trees(draw, start, end, depth):
 @st.composite
 def marked_texts(draw):
     text = " ".join(f"w{n}" for n in range(draw(st.integers(1, 8))))
-    return Marked(text, tuple(mark._replace(what=n) for n, mark in enumerate(trees(draw, 0, len(text), 0))))
+    return Marked(text, tuple(mark._replace(tag=n) for n, mark in enumerate(trees(draw, 0, len(text), 0))))
 
 
 @settings(max_examples=150, deadline=None)
@@ -152,11 +152,11 @@ def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random
     links = random.sample(links, random.randint(1, len(links))) if with_links else []
     found = project_marks(marked, translation, links)
     assert found.text.split() == translation.split()  # blanks may be added around a place
-    assert sorted(mark.what for mark in found.marks) == sorted(mark.what for mark in marked.marks)
+    assert sorted(mark.tag for mark in found.marks) == sorted(mark.tag for mark in marked.marks)
     ends = {place for mark in marked.marks for place in (mark.start, mark.end)}
     if not any(place < len(marked.text) and marked.text[place].isdigit() for place in ends):  # none cuts a word
-        depths = {mark.what: mark.depth for mark in marked.marks}
-        assert depths == {mark.what: mark.depth for mark in found.marks}
+        depths = {mark.tag: mark.depth for mark in marked.marks}
+        assert depths == {mark.tag: mark.depth for mark in found.marks}
     pieces = list(found.pieces())
     assert "".join(text for kind, text, _ in pieces) == found.text
     around: list[object] = []

@@ -192,7 +192,7 @@ def test_what_is_damaged(monkeypatch):
     torn_lzma = bytearray(archive({"word/document.xml": bytes(range(256))}, packed=zipfile.ZIP_LZMA))
     at = torn_lzma.index(b"word/document.xml") + 30
     torn_lzma[at : at + 20] = bytes(20)
-    monkeypatch.setattr(office, "LARGEST", 1 << 20)
+    monkeypatch.setattr(office, "LARGEST_ARCHIVE", 1 << 20)
     large = archive({"word/document.xml": b" " * (2 << 20)})
     assert len(large) < 5000
     for form, data, message in (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastattn.documents.texts import in_lines
+from fastattn.documents.texts import break_into_lines
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
 from tests.documents.backwards import Backwards
@@ -114,7 +114,7 @@ def test_what_is_no_subtitle():
     ],
 )
 def test_lines_of_about_the_same_shares(text, lengths, expected):
-    assert in_lines(text, lengths) == expected
+    assert break_into_lines(text, lengths) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from fastattn import Translator, translate_document
-from fastattn.documents.forms import FORMS, WITH_FIELDS, form_of
+from fastattn.documents.forms import FIELD_FORMS, FORMS, form_of
 from fastattn.errors import InputError
 from tests.documents.backwards import Backwards, Unchanged
 
@@ -66,7 +66,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("form", "document", "encoding", "expected"), WRITTEN)
 def test_what_is_not_translated_stays_as_it_is_written(form, document, encoding, expected):
-    fields = ["a"] if form in WITH_FIELDS else []
+    fields = ["a"] if form in FIELD_FORMS else []
     found = translate_document(Backwards(), document.encode(encoding), form, fields=fields).decode(encoding)
     assert (document if expected is None else expected) in found
     if form != "po":
@@ -102,7 +102,7 @@ DOCUMENTS = {
 
 def test_each_form_has_its_texts_translated_and_the_rest_kept():
     for form, (document, texts, expected) in DOCUMENTS.items():
-        translator, fields = Backwards(), ("a",) if form in WITH_FIELDS else ()
+        translator, fields = Backwards(), ("a",) if form in FIELD_FORMS else ()
         found = translate_document(translator, document.encode(), form, fields=fields).decode()
         assert (found, translator.seen) == (expected, texts), form
     assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub"}  # whose files these are not

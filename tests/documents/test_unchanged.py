@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from fastattn.documents.forms import WITH_FIELDS
+from fastattn.documents.forms import FIELD_FORMS
 from fastattn.documents.translating import translate_document
 from tests.documents.archives import docx, epub, odt
 from tests.documents.backwards import Unchanged
@@ -66,7 +66,7 @@ def documents(form):
     """Random documents of a form."""
     if form in PIECES:
         return pages(PIECES[form]).map(lambda page: TIMES[0] * (form == "srt") + page)
-    if form in WITH_FIELDS:
+    if form in FIELD_FORMS:
         cells = st.lists(st.sampled_from(TEXTS + SIGNS + ENDS), max_size=6).map("".join)
         rows = st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5)
         return st.tuples(rows, st.sampled_from(["\n", "\r\n"])).map(lambda drawn: table(form, *drawn))
@@ -100,7 +100,7 @@ def messages(texts):
     return "\n".join(f"{entry}" for entry in made) + '\nmsgid "other"\nmsgstr "x"\n'
 
 
-FORMS = [*PIECES, *WITH_FIELDS, "docx", "odt", "epub", "xliff", "po"]
+FORMS = [*PIECES, *FIELD_FORMS, "docx", "odt", "epub", "xliff", "po"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -108,7 +108,7 @@ def test_a_translation_that_changes_nothing_gives_the_document_back(form):
     @given(documents(form))
     def check(document):
         data = document if isinstance(document, bytes) else document.encode()
-        found = translate_document(Unchanged(), data, form, fields=["a"] if form in WITH_FIELDS else [])
+        found = translate_document(Unchanged(), data, form, fields=["a"] if form in FIELD_FORMS else [])
         if form == "xliff":
             data = re.sub(rb"(<source>(.*?)</source>)", rb"\1<target>\2</target>", data, flags=re.DOTALL)
             assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(

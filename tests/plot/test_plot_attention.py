@@ -107,7 +107,7 @@ def test_many_cells_are_an_image_of_the_same_colours():
     plot = fastattn.plot_attention(weights)
     assert rectangles(plot.svg) == []
     for (dots, palette), head in zip(images(plot.svg), weights, strict=True):
-        np.testing.assert_array_equal(palette, picture.scale())
+        np.testing.assert_array_equal(palette, picture.colour_scale())
         np.testing.assert_array_equal(dots, np.rint(255 * (head / weights.max()).astype(np.float64)))
 
 
@@ -138,9 +138,9 @@ def test_long_labels_are_cut_and_whole_under_the_pointer():
 
 
 def test_bounds_count_themselves(monkeypatch):
-    assert labels.printable_text("x" * labels.LONGEST) == "x" * labels.LONGEST
-    assert labels.printable_text("x" * (labels.LONGEST + 1)) == "x" * labels.LONGEST + "…"
-    monkeypatch.setattr(page, "FEW", 6)
+    assert labels.printable_text("x" * labels.MOST_CHARACTERS) == "x" * labels.MOST_CHARACTERS
+    assert labels.printable_text("x" * (labels.MOST_CHARACTERS + 1)) == "x" * labels.MOST_CHARACTERS + "…"
+    monkeypatch.setattr(page, "MOST_WIDE_WEIGHTS", 6)
     monkeypatch.setattr(picture, "MOST_RECTANGLES", 6)
     for columns, levels, cells in ((3, 65535, 6), (4, 255, 0)):
         plot = fastattn.plot_attention(softmax(1, 2, columns))
@@ -150,7 +150,7 @@ def test_bounds_count_themselves(monkeypatch):
 def test_cutting():
     cases = [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("北京市", 5, "北京…"), ("北京市", 4, "北…"), ("", 3, "")]
     for text, most, expected in cases:
-        assert labels.cut(text, most) == expected and labels.columns_of(expected) <= most
+        assert labels.clip(text, most) == expected and labels.display_width(expected) <= most
 
 
 def test_no_label_lies_outside_or_over_another():
@@ -184,15 +184,15 @@ def test_panels_stand_in_even_rows():
 
 
 def test_the_scale_is_even_and_rises_in_lightness():
-    oklab = picture._evenly(picture._bezier(1024))
+    oklab = picture._equidistant(picture._bezier(1024))
     steps = np.linalg.norm(np.diff(oklab, axis=0), axis=1)
     assert steps.max() / steps.min() < 1.02
     assert (np.diff(oklab[:, 0]) > 0.002).all()
-    linear = picture._linear(oklab)
+    linear = picture._linear_srgb(oklab)
     assert linear.min() >= 0 and linear.max() <= 1, "every colour is one that a screen has"
     assert len(set(picture.hex_colours())) == 256
-    np.testing.assert_allclose(picture._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
-    np.testing.assert_allclose(picture._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
+    np.testing.assert_allclose(picture._linear_srgb(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
+    np.testing.assert_allclose(picture._linear_srgb(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
 
 
 def test_the_html_holds_every_weight_to_half_a_level():

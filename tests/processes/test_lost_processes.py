@@ -16,8 +16,8 @@ import pytest
 
 from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes import worker_process
-from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.processes.worker_process import ENDED, SILENCE, _Inbox
+from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
+from fastattn.processes.worker_process import ENDED, SILENCE, _AnswerReader
 from tests.processes import served
 from tests.processes.served import BEGIN, KILL, STOP, chunk, dispatching, echoes, plan_of, pool_of
 
@@ -166,11 +166,11 @@ class Looks:
 def test_silence_is_of_several_looks_and_longer_before_the_first_sign():
     command = [sys.executable, "-c", "import sys; sys.stdout.write('ab'); sys.stdout.flush(); sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
-        heard, room = _Inbox(process), memoryview(bytearray(1))
+        heard, room = _AnswerReader(process), memoryview(bytearray(1))
         heard._poll = looks = Looks(4, 4, 9)  # a program that was stopped itself, with its processes, looks in vain
         assert heard.readinto(room) == 1 and looks.waited == 10 * SILENCE
         assert heard.readinto(room) == 1 and looks.waited == 11 * SILENCE
-        with pytest.raises(Closed):
+        with pytest.raises(PipeClosed):
             heard.readinto(room)
         assert looks.waited == 12 * SILENCE
         assert process.wait(60), "it was ended"
@@ -190,7 +190,7 @@ class Child:
         self.send(served.__name__, threads)
 
     def _hear(self):
-        with suppress(Closed):
+        with suppress(PipeClosed):
             while True:
                 self.heard.put(read_message(self.process.stdout))
 

@@ -13,9 +13,9 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.processes import choice
-from fastattn.processes.choice import LEAST_THREADS, chosen_processes, rate_under_lock, sharing
-from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.processes.pool import CHUNKS, TEXTS, Chunk, chunk_numbers, stream
+from fastattn.processes.choice import LEAST_THREADS, choose_sharing, chosen_processes, rate_under_lock
+from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
+from fastattn.processes.pool import CHUNK_LIMIT, TEXT_LIMIT, Chunk, chunk_numbers, stream_results
 from fastattn.scheduling.request import Request
 from tests.messages import refused
 from tests.processes.served import chunk, dispatching, plan_of, pool_of
@@ -64,13 +64,13 @@ def test_a_stream_is_read_only_ahead(text):
             read.append(1)
             yield len(text), text
 
-    assert list(islice(stream(OneIsDone(), 2, source(), of_texts), 3)) == [text] * 3
+    assert list(islice(stream_results(OneIsDone(), 2, source(), of_texts), 3)) == [text] * 3
     assert len(read) < 2000
 
 
 def test_a_stream_that_is_left_goes_no_further():
     scheduler = OneIsDone()
-    results = stream(scheduler, 2, ((100, f"text {n}") for n in range(1000)), of_texts)
+    results = stream_results(scheduler, 2, ((100, f"text {n}") for n in range(1000)), of_texts)
     assert next(results) == "text 0"
     results.close()
     first, *others = scheduler.begun
@@ -100,12 +100,12 @@ def test_processes_are_chosen_for_many_threads_and_light_models():
         (most, first), (_, second) = choice.LOCK_SHARES
         for weights, share in ((light, first), (heavy, second), (most, 0.25)):
             each = -(-threads // chosen_processes(threads, weights))
-            assert rate_under_lock(1.0, share, each) >= choice.WANTED * each, "threads keep their speed"
+            assert rate_under_lock(1.0, share, each) >= choice.LEAST_SPEED * each, "threads keep their speed"
     assert chosen_processes(LEAST_THREADS, light) > 1
-    assert sharing(4, None, 9, light) == choice.Sharing(4, 2, 1) and sharing(4, None, 2, light).threads == 1
-    assert sharing(None, None, 2, light).processes == 1
-    assert sharing(4, None, 8, light) == sharing(4, 2, 2, light)
-    assert sharing(None, None, 16, light).least == choice.LEAST_TEXTS * chosen_processes(16, light)
+    assert choose_sharing(4, None, 9, light) == choice.Sharing(4, 2, 1)
+    assert (choose_sharing(4, None, 2, light).threads, choose_sharing(None, None, 2, light).processes) == (1, 1)
+    assert choose_sharing(4, None, 8, light) == choose_sharing(4, 2, 2, light)
+    assert choose_sharing(None, None, 16, light).least_texts == choice.LEAST_TEXTS * chosen_processes(16, light)
 
 
 def test_the_rate_under_a_lock_is_between_its_limits():
@@ -148,9 +148,12 @@ def scheduler(process, warned):
     return dispatching(SimpleNamespace(process=lambda index: process, check_open=lambda: None, warn=warned.append))
 
 
-@pytest.mark.parametrize(("texts", "most"), [(1, TEXTS), (TEXTS // 4, 4), (TEXTS, CHUNKS), (10 * TEXTS, CHUNKS)])
+CASES = [(1, TEXT_LIMIT), (TEXT_LIMIT // 4, 4), (TEXT_LIMIT, CHUNK_LIMIT), (10 * TEXT_LIMIT, CHUNK_LIMIT)]
+
+
+@pytest.mark.parametrize(("texts", "most"), CASES)
 def test_a_process_has_a_few_chunks_or_many_small_ones(scheduler, process, texts, most):
-    scheduler.submit(plan_of(*[Chunk("echo", [n], texts, 1) for n in range(2 * TEXTS)]), "one")
+    scheduler.submit(plan_of(*[Chunk("echo", [n], texts, 1) for n in range(2 * TEXT_LIMIT)]), "one")
     scheduler.tick()
     assert len(process.asked) == most
     scheduler.submit(plan_of(Chunk("echo", ["newcomer"], texts, 1)), "other")
@@ -213,7 +216,7 @@ def test_a_file_that_takes_the_number_of_a_closed_pipe_gets_nothing():
     with Numberless(writing, "wb") as stream:
         write_parts(stream, [b"some", memoryview(b"thing")])
     assert os.read(reading, 99) == b"something"
-    with pytest.raises(Closed):
+    with pytest.raises(PipeClosed):
         write_parts(stream, [b"more"])
     os.close(reading)
 
@@ -223,7 +226,7 @@ def test_what_is_cut_is_closed_and_what_is_none_says_so():
     number, kind, array = read_message(io.BytesIO(whole))
     assert (number, kind, array.tolist(), array.dtype) == (1, "done", [0, 1, 2], np.float32)
     for size in range(len(whole)):
-        with pytest.raises(Closed):
+        with pytest.raises(PipeClosed):
             read_message(io.BytesIO(whole[:size]))
     for other in (b"F" + whole[1:], whole[:8] + b"\2" + whole[9:]):
         with refused(FastattnError):

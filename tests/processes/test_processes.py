@@ -234,7 +234,7 @@ if os.fork() == 0:
     os._exit(0)
 
 def tell():
-    while not any(process._inbox.routes for process in processes):
+    while not any(process._answer_reader.routes for process in processes):
         time.sleep(0.01)
     print("under way", flush=True)
 

@@ -54,8 +54,8 @@ from unittest import mock
 import numpy as np
 from fastattn.ops import cpu as operations
 from fastattn.cli.entry import commands
-from fastattn.cli.printing import Compiling, Progress
-Compiling(Progress())
+from fastattn.cli.printing import Compilation, Progress
+Compilation(Progress())
 ones = np.ones((3, 8), np.float32)
 operations.layer_norm(ones, ones[0], None, 1e-5)
 operations.pack_linear(ones)

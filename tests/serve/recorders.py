@@ -34,7 +34,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
     def noted(kind: type, method: str, answer: Any) -> None:
         seen.record(monkeypatch, kind, method, answer, f"{kind.__name__}.{method}")
 
-    monkeypatch.setattr(ServedModel, "look", look)
+    monkeypatch.setattr(ServedModel, "read_kind", look)
     for kind in KINDS.values():
         noted(kind, "__init__", lambda *given, kind=kind, **options: seen.setdefault("made", []).append(kind) and None)
         monkeypatch.setattr(kind, "close", lambda self: seen.setdefault("closed", []).append(type(self)))

@@ -189,13 +189,13 @@ def test_continuations(asked, monkeypatch):
     answer = asked.post("/v1/completions", body)[1]
     assert answer["choices"] == [{"index": 0, "text": "bc", "logprobs": None, "finish_reason": "stop"}]
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-    several = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
-    assert [choice["text"] for choice in several["choices"]] == ["<1>bc", "<2><3>bc"]
-    assert several["choices"][1]["logprobs"] == {
+    as_list = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
+    assert [choice["text"] for choice in as_list["choices"]] == ["<1>bc", "<2><3>bc"]
+    assert as_list["choices"][1]["logprobs"] == {
         "tokens": ["<8>", "<9>", "<1>", "<2>"], "token_logprobs": [None, -0.5, -0.25, -0.5], "top_logprobs": None,
         "text_offset": [0, 3, 6, 9],
     }  # fmt: skip
-    assert several["usage"]["prompt_tokens"] == 10
+    assert as_list["usage"]["prompt_tokens"] == 10
     chunks = streamed(asked, "/v1/completions", body | {"stream_options": {"include_usage": True}})
     assert (
         "".join(chunk["choices"][0]["text"] for chunk in chunks[:-1]) == "bc" and chunks[-1]["usage"] == answer["usage"]
@@ -245,7 +245,7 @@ def test_vectors_of_the_inference_server(monkeypatch):
     models = {"enc": Encoder, "my-splade": SparseEncoder}
     with pytest.MonkeyPatch.context() as patch:
         record_models(patch)
-        patch.setattr(ServedModel, "look", lambda self: setattr(self, "kind", models[self.name]))
+        patch.setattr(ServedModel, "read_kind", lambda self: setattr(self, "kind", models[self.name]))
         patch.setattr(SparseEncoder, "__init__", lambda self, *given, **options: None)
         patch.setattr(SparseEncoder, "close", lambda self: None)
         sparse = SparseVectors(np.float32([2, 3]), np.int32([5, 7]), np.int64([0, 2]), (1, 9))

@@ -20,7 +20,7 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.serve.dialects import error_body
 from fastattn.serve.gate import Gate, KeyQuota
 from fastattn.serve.models import ModelStore, ServedModel
-from fastattn.serve.service import CHARACTERS, TOGETHER, Service
+from fastattn.serve.service import QUOTA, TEXTS_AT_ONCE, Service
 from fastattn.serve.settings import Refusal, ServerSettings, read_keys
 from fastattn.translation.translator import Translator
 from tests.messages import check, refused
@@ -136,6 +136,7 @@ def test_only_who_has_a_key_is_answered(tmp_path):
         assert [asked.post(path, body, **headers)[0] for path, body, headers in ways] == [200] * len(ways)
         assert [asked.raw("GET", path)[0] for path in ("/", "/health", "/frontend/settings")] == [200] * 3
         assert asked.raw("GET", "/metrics")[0] == 403
+        assert asked.post("/", {"inputs": "a"})[0] == 403  # a model is asked, not the page
         used = asked.get("/v2/usage", authorization="Bearer secret")[1]
         assert used == {"character_count": 4 * len("Good morning.") + 4, "character_limit": 10**12}
         assert asked.get("/frontend/settings")[1]["keyRequired"] is True
@@ -334,10 +335,10 @@ def test_a_client_that_went_away_has_no_more_scored(kind):
     model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, predict=score, classify=score)
 
     async def leave():
-        CHARACTERS.set(KeyQuota())
+        QUOTA.set(KeyQuota())
         service = Service(ServerSettings((("slow", "nowhere"),)))
         service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
-        many = 20 * TOGETHER
+        many = 20 * TEXTS_AT_ONCE
         asked = service.rank("a", ["b"] * many, raw=False, truncate=False) if kind is CrossEncoder else None
         work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
         await asyncio.to_thread(begun.wait, 60)
@@ -347,7 +348,7 @@ def test_a_client_that_went_away_has_no_more_scored(kind):
         may_end.set()
 
     asyncio.run(leave())  # which waits for threads that are at work
-    assert scored == [TOGETHER]
+    assert scored == [TEXTS_AT_ONCE]
 
 
 def test_the_log_has_a_line_a_request_and_no_text(capfd):
@@ -389,14 +390,14 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         store = ModelStore(ServerSettings(MODELS, lazy=True))
         await store.load_all(keep_going=False)
         await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
-        assert seen["made"] == [Translator]  # of several who ask at once, too
+        assert seen["made"] == [Translator]  # of as_list who ask at once, too
         store.served["en-pt"].users = 0
         async with store.use("en-pt"):
             now[0] = 50.0
-            store.put_away(older_than=10.0)
+            store.close_unused(idle_seconds=10.0)
             assert "closed" not in seen  # it is used
         for now[0], closed in ((50.0, False), (59.9, False), (60.0, True)):
-            store.put_away(older_than=10.0)
+            store.close_unused(idle_seconds=10.0)
             assert ("closed" in seen) == closed
         assert store.served["en-pt"].model is None
 
@@ -424,8 +425,8 @@ def test_a_model_that_is_gone_is_an_answer_or_ends_the_start(seen, monkeypatch, 
             assert asked.post("/translate", ask()) == (503, {"error": "en-pt cannot be loaded: no such folder"})
             without.undo()
             assert asked.post("/translate", ask())[0] == 200  # it is back
-    look = ServedModel.look
-    monkeypatch.setattr(ServedModel, "look", lambda one: gone() if one.name == "lm" else look(one))
+    look = ServedModel.read_kind
+    monkeypatch.setattr(ServedModel, "read_kind", lambda one: gone() if one.name == "lm" else look(one))
     settings = ServerSettings((*MODELS, ("lm", "nowhere")))
     with pytest.raises(CheckpointError):
         asyncio.run(ModelStore(settings).load_all(keep_going=False))

@@ -69,7 +69,7 @@ def test_processes_share_the_threads(monkeypatch):
     """Each gets its part, unless it is told how many."""
     published = []
     monkeypatch.setattr(server, "default_threads", lambda: 7)
-    monkeypatch.setattr(server.ServedModel, "look", lambda one: None)
+    monkeypatch.setattr(server.ServedModel, "read_kind", lambda one: None)
     monkeypatch.setattr(ServerSettings, "publish", lambda settings: published.append(settings.threads) or 1 / 0)
     for processes, threads, each in ((1, None, None), (2, None, 3), (9, None, 1), (2, 5, 5)):
         settings = ServerSettings((("a", "a"),), processes=processes, threads=threads)

@@ -49,16 +49,16 @@ def test_a_person_translates_swaps_hovers_and_compares(asked, width):
         wait(lambda: find("#target option[value=pt]"))
         find("#text").send_keys(TEXT)
         wait(lambda: find("#output").text == "Bom dia. A casa é antiga." and find("#status").text == "read as English")
-        assert len(driver.find_elements("css selector", "#others p")) == 2
+        assert len(driver.find_elements("css selector", "#alternatives p")) == 2
         word = next(one for one in driver.find_elements("css selector", "#output .word") if one.text == "casa")
         ActionChains(driver).move_to_element(word).perform()
-        assert wait(lambda: find("#looked mark").text) == "house"
+        assert wait(lambda: find("#linked-words mark").text) == "house"
         find("#swap").click()
         wait(lambda: find("#output").text == "Good morning. The house is old.")
         assert find("#text").get_attribute("value") == "Bom dia. A casa é antiga."
         find("#tab-compare").click()
         find("#run").click()
-        wait(lambda: len(driver.find_elements("css selector", "#picture td")) == 10)
+        wait(lambda: len(driver.find_elements("css selector", "#similarities td")) == 10)
         assert not find("#translate").is_displayed() and driver.get_log("browser") == []
         messages = [json.loads(entry["message"])["message"]["params"] for entry in driver.get_log("performance")]
         urls = {message.get("request", {}).get("url") for message in messages} - {None}

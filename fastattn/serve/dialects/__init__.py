@@ -1,4 +1,4 @@
-"""The routes of each dialect, a file each; docs/serving.md says which comes from whom."""
+"""The routes of each dialect, a file each; docs/serving.md names the server that each is from."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from fastattn.serve.dialects import (
 )
 from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
-# DeepLX has any first part of a path, so it comes last.
+# DeepLX's /TOKEN/translate matches paths of others too, so its router comes last.
 _DIALECTS = (deepl, openai, chat, completions, rerank, ollama, embeddings_inference, page, libretranslate)
 ROUTERS = [dialect.router for dialect in _DIALECTS]
-# The beginnings of a dialect's paths, and what its errors look like; LibreTranslate's for the rest.
+# The beginning of a dialect's paths -> the body of its errors; all other paths have LibreTranslate's.
 _ERRORS = {
     "/v1/": openai_error_body,
     "/v2/": deepl.error_body,
@@ -27,7 +27,7 @@ _ERRORS = {
 
 
 def error_body(path: str, status: int, message: str) -> dict[str, Any]:
-    """What an answer says that is an error, in the dialect of its path."""
+    """The body of an answer that is an error, in the dialect of the request's path."""
     for beginning, body in _ERRORS.items():
         if path.startswith(beginning):
             return body(status, message)

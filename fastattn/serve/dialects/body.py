@@ -1,4 +1,4 @@
-"""The common parts of dialects' request bodies."""
+"""What the routes of all dialects share: a request's body and the Service."""
 
 import json
 import sys
@@ -44,13 +44,13 @@ def _note(body: str, name: str) -> None:
         sys.stderr.write(json.dumps({"unknown_field": name, "body": body}) + "\n")
 
 
-async def _of_request(request: Request) -> Service:  # a plain function would get a thread for each request
+async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
     service: Service = request.app.state.service
     return service
 
 
-Serving = Annotated[Service, Depends(_of_request)]
+Serving = Annotated[Service, Depends(_service)]
 
 
-def several(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

@@ -14,13 +14,13 @@ from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, u
 from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
-Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
 DEFAULT_TOKENS = 16  # OpenAI's
 
 
 class CompletionBody(SamplingBody):
-    prompt: Annotated[str | Ids | Texts | list[Ids], Field(union_mode="left_to_right")]
+    prompt: Annotated[str | TokenIds | Texts | list[TokenIds], Field(union_mode="left_to_right")]
     max_tokens: Annotated[int, Field(ge=1)] | None = DEFAULT_TOKENS
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     echo: StrictBool = False

@@ -1,4 +1,4 @@
-"""DeepL's routes, as its own client asks them, and its clones."""
+"""DeepL's routes, for DeepL's own client and others that speak like it."""
 
 import csv
 import json
@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, File, Form, Response, UploadFile
 from pydantic import Field
 
-from fastattn.documents.forms import FORMS, WITH_FIELDS, form_of
+from fastattn.documents.forms import FIELD_FORMS, FORMS, form_of
 from fastattn.documents.tagged import XmlRules
 from fastattn.errors import InputError
 from fastattn.printable import printable
-from fastattn.serve.dialects.body import Body, Serving, several
-from fastattn.serve.service import AUTO, CALLER, CHARACTERS, Service, visible
+from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, visible
 from fastattn.serve.stored import Stored
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
-DOCUMENT_FORMS = [form for form in FORMS if form not in WITH_FIELDS]
+DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
 UNLIMITED = 10**12  # what DeepL says where there is no limit
 
 
@@ -53,12 +53,12 @@ class DeepLBody(Body):
 
 
 def _names(value: list[str] | str) -> list[str]:
-    return [tag for part in several(value) for tag in part.split(",") if tag]
+    return [tag for part in as_list(value) for tag in part.split(",") if tag]
 
 
 @router.post("/translate")
 async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
-    source, texts = body.source_lang or AUTO, several(body.text)
+    source, texts = body.source_lang or AUTO, as_list(body.text)
     glossary = _terms(service, body.glossary_id)
     if body.tag_handling:
         documents = [text.encode() for text in texts]
@@ -143,7 +143,7 @@ async def upload(
 ) -> dict[str, str]:
     """Translates the document before it answers."""
     name = filename or file.filename or ""
-    if (form := form_of(name)) is None or form in WITH_FIELDS:
+    if (form := form_of(name)) is None or form in FIELD_FORMS:
         raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
     content, glossary = await file.read(), _terms(service, glossary_id)
     (translated,), _ = await service.translate_documents(
@@ -169,14 +169,14 @@ async def document_result(name: str, service: Serving) -> Response:
 @router.get("/languages")
 async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
     codes = sorted({pair[type == "target"] for pair in service.pairs})
-    more = {"supports_formality": False} if type == "target" else {}
-    return [{"language": code.upper(), "name": name_of(code), **more} for code in codes]
+    formality = {"supports_formality": False} if type == "target" else {}
+    return [{"language": code.upper(), "name": name_of(code), **formality} for code in codes]
 
 
 @router.get("/usage")
 async def usage() -> dict[str, int]:
-    """Of a key with a quota, what it has used of this minute's; else all characters since this process began."""
-    used, most = CHARACTERS.get().used()
+    """The characters of this minute that a key with a quota has used; without a quota, all since the process began."""
+    used, most = QUOTA.get().used()
     return {"character_count": used, "character_limit": most or UNLIMITED}
 
 

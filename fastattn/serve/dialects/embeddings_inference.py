@@ -10,12 +10,12 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/decode", "/similarity", "/info")
-Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -37,7 +37,7 @@ class RerankBody(Body):
 
 
 class PredictBody(Body):
-    """A text, or two that are read together; or a list of lists of one text or two."""
+    """A text; or a list of one text or of two that the model reads together; or a list of such lists."""
 
     inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
     truncate: StrictBool = False
@@ -64,7 +64,7 @@ class RootBody(Body):
 
 
 class DecodeBody(Body):
-    ids: Annotated[Ids | list[Ids], Field(min_length=1)]
+    ids: Annotated[TokenIds | list[TokenIds], Field(min_length=1)]
     skip_special_tokens: Literal[True] = True
 
 
@@ -79,7 +79,7 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
     options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
     if body.prompt_name is not None:
         options["prompt_name"] = body.prompt_name
-    vectors_BD, _, _ = await service.embed(several(body.inputs), None, truncate=body.truncate, **options)
+    vectors_BD, _, _ = await service.embed(as_list(body.inputs), None, truncate=body.truncate, **options)
     vectors: list[list[float]] = vectors_BD.tolist()
     return vectors
 
@@ -96,13 +96,13 @@ async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
 @router.post("/embed_all")
 async def embed_all(body: EmbedBody, service: Serving) -> list[list[list[float]]]:
     """A vector for each token of each text."""
-    return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(several(body.inputs))]
+    return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
 
 
 @router.post("/embed_sparse")
 async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, float]]]:
     options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
-    vectors = await service.embed_sparse(several(body.inputs), **options)
+    vectors = await service.embed_sparse(as_list(body.inputs), **options)
     return [
         [{"index": index, "value": value} for index, value in zip(*(part.tolist() for part in vectors.row(number)))]
         for number in range(len(vectors))
@@ -120,7 +120,7 @@ async def ask(body: RootBody, service: Serving) -> Any:
     """Similarities, vectors where an encoder is served, else a continuation."""
     if isinstance(body.inputs, SimilarityInputs):
         return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
-    texts, most = several(body.inputs), body.parameters.get("max_new_tokens")
+    texts, most = as_list(body.inputs), body.parameters.get("max_new_tokens")
     if most is None and service.models.names_of((Encoder,)):
         return (await service.embed(texts, None, truncate=True))[0].tolist()
     answers = await service.complete(None, texts, **({} if most is None else {"max_new_tokens": most}))
@@ -132,16 +132,16 @@ async def ask(body: RootBody, service: Serving) -> Any:
 async def predict(body: PredictBody, service: Serving) -> list[Any]:
     if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
         return await service.classify([tuple(pair) for pair in body.inputs], body.truncate)
-    (labels,) = await service.classify([tuple(several(body.inputs))], body.truncate)
+    (labels,) = await service.classify([tuple(as_list(body.inputs))], body.truncate)
     return labels
 
 
 @router.post("/tokenize")
 async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
-    read = await service.tokenize(several(body.inputs), body.add_special_tokens)
+    token_lists = await service.tokenize(as_list(body.inputs), body.add_special_tokens)
     return [
         [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
-        for tokens in read
+        for tokens in token_lists
     ]
 
 

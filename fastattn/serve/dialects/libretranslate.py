@@ -1,12 +1,12 @@
-"""LibreTranslate's routes, and MTranServer's and DeepLX's, which share its /translate and are told by their fields;
-Immersive Translate's of its own custom servers."""
+"""The routes of LibreTranslate, of MTranServer and DeepLX, whose bodies the shared /translate tells apart by fields,
+and of custom servers for Immersive Translate."""
 
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
-from fastattn.serve.dialects.body import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 
@@ -53,7 +53,7 @@ class DetectBody(Body):
     api_key: str | None = None
 
 
-def _whose(body: Any) -> str:
+def _dialect_of(body: Any) -> str:
     fields = body if isinstance(body, dict) else getattr(body, "__dict__", {})
     if "target_lang" in fields:
         return "DeepLX"
@@ -64,7 +64,7 @@ AnyBody = Annotated[
     Annotated[LibreTranslateBody, Tag("LibreTranslate")]
     | Annotated[MTranServerBody, Tag("MTranServer")]
     | Annotated[DeepLXBody, Tag("DeepLX")],
-    Discriminator(_whose),
+    Discriminator(_dialect_of),
 ]
 
 
@@ -76,23 +76,23 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
         (translation,) = await service.translate([body.text], body.source, body.target)
         return {"result": translation.text}
     if body.format == "html":
-        documents = [text.encode() for text in several(body.q)]
+        documents = [text.encode() for text in as_list(body.q)]
         pages, language = await service.translate_documents(documents, "html", body.source, body.target)
         texts = [page.decode() for page in pages]
         detected = {"detectedLanguage": {"confidence": 100.0, "language": language}} if body.source == AUTO else {}
         return {"translatedText": texts if isinstance(body.q, list) else texts[0], **detected}
-    translations = await service.translate(several(body.q), body.source, body.target, alternatives=body.alternatives)
+    translations = await service.translate(as_list(body.q), body.source, body.target, alternatives=body.alternatives)
     answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
     if body.alternatives:
         answer["alternatives"] = [list(translation.alternatives) for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = [vars_of(translation.detected) for translation in translations]
+        answer["detectedLanguage"] = [detected_fields(translation.detected) for translation in translations]
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
 @router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
 async def deeplx_with_key(token: str, body: DeepLXBody, service: Serving) -> dict[str, Any]:
-    return await deeplx(body, service)  # the gate has looked at the token
+    return await deeplx(body, service)  # the gate has checked the token
 
 
 async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
@@ -133,7 +133,7 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 @router.post("/detect")
 async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
     service.check_size([body.q])()
-    return [vars_of(detected) for detected in await service.detect(body.q)]
+    return [detected_fields(detected) for detected in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")
@@ -154,5 +154,5 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def vars_of(detected: Any) -> dict[str, Any]:
+def detected_fields(detected: Any) -> dict[str, Any]:
     return {"confidence": detected.confidence, "language": detected.language}

@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.service import ModelAnswers, Service
 
 router = APIRouter(prefix="/api")
@@ -226,7 +226,7 @@ async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
 async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
     start = time.perf_counter_ns()
     options = {"normalize_embeddings": True, "truncate_dim": body.dimensions}
-    texts = several(body.input)
+    texts = as_list(body.input)
     vectors_BD, tokens, _ = await service.embed(texts, body.name, truncate=body.truncate, count=True, **options)
     took = time.perf_counter_ns() - start
     durations = {"total_duration": took, "load_duration": 0, "prompt_eval_count": tokens}

@@ -11,11 +11,11 @@ from fastattn.generation.generator import Generator
 from fastattn.serve.dialects.body import Body, Serving
 
 router = APIRouter(prefix="/v1")
-Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
-    input: Annotated[str | Ids | list[str] | list[Ids], Field(union_mode="left_to_right")]
+    input: Annotated[str | TokenIds | list[str] | list[TokenIds], Field(union_mode="left_to_right")]
     model: str
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None

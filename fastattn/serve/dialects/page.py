@@ -1,4 +1,4 @@
-"""The page at /, and what it asks beside the other dialects' routes."""
+"""The page at /, and the routes that only this page asks."""
 
 from html import escape
 from importlib.resources import files
@@ -14,7 +14,7 @@ from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 
 router = APIRouter()
-# Nothing from elsewhere, in either direction.
+# The page loads nothing from other servers and sends nothing to them.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -36,7 +36,7 @@ async def page() -> HTMLResponse:
 
 @router.get("/docs", include_in_schema=False)
 async def routes(request: Request) -> HTMLResponse:
-    """A table of the routes, without the scripts from elsewhere that FastAPI's own page has."""
+    """A table of the routes. FastAPI's own page would load scripts from other servers."""
     rows = "".join(
         f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>{escape(operation.get('summary', ''))}"
         for path, methods in request.app.openapi()["paths"].items()
@@ -49,7 +49,7 @@ async def routes(request: Request) -> HTMLResponse:
 
 @router.get("/api/models")
 async def models(service: Serving) -> dict[str, Any]:
-    """The pairs of languages, their names, and the encoders."""
+    """The pairs of languages that models translate, the languages' names, and the encoders."""
     pairs = sorted(service.pairs)
     codes = sorted({code for pair in pairs for code in pair})
     names = {code: name_of(code) for code in codes}
@@ -58,7 +58,7 @@ async def models(service: Serving) -> dict[str, Any]:
 
 @router.post("/api/translate")
 async def translate(body: PageBody, service: Serving) -> dict[str, Any]:
-    """A translation, others, and which words of the text its words look at: [start, end) in characters of both."""
+    """A translation, alternatives, and links of words: [start, end) in both texts, in characters."""
     request = [body.text], body.source, body.target
     (translation,) = await service.translate(*request, alternatives=body.alternatives, with_links=True)
     return {

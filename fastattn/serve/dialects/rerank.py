@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.dialects.sampling import head_of
 
 router = APIRouter()
@@ -51,7 +51,7 @@ async def rerank(body: RankBody, service: Serving) -> dict[str, Any]:
 @router.post("/score", summary="vLLM's")
 async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
     """The score of each pair: of the one text with each of the others, or of two lists side by side."""
-    first, second = several(body.text_1), several(body.text_2)
+    first, second = as_list(body.text_1), as_list(body.text_2)
     if len(first) == 1:
         first *= len(second)
     if len(first) != len(second):

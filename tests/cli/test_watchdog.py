@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from fastattn.cli import watched
+from fastattn.cli import watchdog
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
 
 JOB = """
 import os, subprocess, sys, time
-from fastattn.cli.interrupt import exit_on_signals, last_words
-from fastattn.cli.watched import watched
+from fastattn.cli.interrupt import exit_on_signals, message_at_signal
+from fastattn.cli.watchdog import watchdog
 
 def begin():
     # As Ray's agents: in a session of its own, with a child whose environment is another.
@@ -27,7 +27,7 @@ def begin():
 
 exit_on_signals()
 before = begin()
-with watched("it was ended"), last_words(lambda: "3 of 9"):
+with watchdog("it was ended"), message_at_signal(lambda: "3 of 9"):
     within = begin()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as a job keeps Ray's messages away
     print(*before, *within, flush=True)
@@ -97,13 +97,13 @@ def test_what_has_lost_its_parent_is_still_known():
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     child = int(parent.stdout.readline())
     try:
-        known = watched._descendants(mark, {})
+        known = watchdog._descendants(mark, {})
         assert known.keys() == {parent.pid, child}
         parent.kill()
         parent.wait()
-        assert watched._descendants(mark, {}) == {}
-        assert watched._descendants(mark, known) == {child: known[child]}
-        assert watched._descendants(mark, {child: b"another start"}) == {}
+        assert watchdog._descendants(mark, {}) == {}
+        assert watchdog._descendants(mark, known) == {child: known[child]}
+        assert watchdog._descendants(mark, {child: b"another start"}) == {}
     finally:
         os.kill(child, signal.SIGKILL)
         parent.stdout.close()
