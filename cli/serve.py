@@ -46,6 +46,7 @@ Every request is a line of JSON on stderr, without its texts.
 --timeout SECONDS: The longest that a request may take. [default: 120.0]
 --cors ORIGIN ...: Let pages of this origin ask; '*': of any (default: of none).
 --log-texts: Log what requests say, too.
+--strict: Refuse requests with unknown fields (default: ignore these, and log each name once).
 """,
     port={"type": click.IntRange(0, 65535), "metavar": None},
     idle={"type": click.FloatRange(min=0), "default": 0.0},

@@ -42,7 +42,7 @@ TABLE = {
     "mechanisms": {"ops", "layers", "array_attention"},
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},
     "distributed": {"ops", "weights", "processes", "encoders", "translation"},
-    "serve": {"spec", "text", "weights", "encoders", "translation", "generation"},
+    "serve": {"spec", "text", "weights", "vectors", "encoders", "translation", "generation", "documents"},
     "": {
         "runtime",
         "user_functions",
@@ -114,7 +114,7 @@ OUTSIDE = {
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
-    "serve": {"fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "serve": {"fastapi", "h11", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

@@ -24,6 +24,7 @@ from fastattn.documents.marks import (
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
+from fastattn.documents.tagged import XmlRules, translate_xml
 from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
@@ -56,6 +57,7 @@ _TRANSLATIONS: dict[str, Callable[..., DocumentPlan]] = {
     "csv": partial(translate_table, delimiter=","),
     "tsv": partial(translate_table, delimiter="\t"),
     "jsonl": translate_json_lines,
+    "xml": translate_xml,
 }
 
 
@@ -74,24 +76,26 @@ def translate_document(
     fields: Sequence[str] = (),
     extras: Sequence[str] = (),
     language: str | None = None,
+    rules: XmlRules | None = None,
     **options: Any,
 ) -> TranslatedDocument:
     """Translate the texts of a document; everything else stays as it was.
 
     translator  a Translator, or an object with ``translate_iter`` as a Translator has it
     form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
-                "jsonl" or "txt"
+                "jsonl", "txt", or "xml"
     name        of the document, for errors
     fields      the fields to translate of a table or of records
     extras      other parts to translate: "comments" of docx and odt, "front-matter": title and description of md
     language    of the translation, written at the root of pages and books; None: ``target_lang`` of options, if any
+    rules       of "xml", which is a text with tags: XmlRules
     options     of ``Translator.translate``, without details
 
     Tags and other marks move with their words, by the model's alignment; addresses, code, format directives and emoji
     stay. Raises InputError for data that is damaged or of another form, FastattnError if the form's library is missing
     (``fastattn[documents]``).
     """
-    check_known("form of document", form, FORMS)
+    check_known("form of document", form, (*FORMS, "xml"))
     if bool(fields) != (form in FIELD_FORMS):
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
     for extra in extras:
@@ -105,6 +109,7 @@ def translate_document(
     language = language or options.get("target_lang")
     arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
     arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
+    arguments |= {"rules": rules} if rules is not None else {}
     plan = _TRANSLATIONS[form](content if form in TEXT_FORMS else data, name, **arguments)
     kept_count = unchanged = 0
     try:

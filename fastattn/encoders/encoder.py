@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, check_ignored_options, progress_bar
+from fastattn.encoders.base import EncoderBase, check_ignored_options, plan_batches, progress_bar
 from fastattn.encoders.vector_head import (
     EncodeOptions,
     PictureVectors,
@@ -251,6 +251,23 @@ class Encoder(EncoderBase):
         ids_B = tokenizer.encode_whole(prompted_texts, self._loaded.threads)
         counts_B = np.array([len(ids) + special_count for ids in ids_B], np.int64)
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
+
+    def encode_tokens(self, texts: str | Iterable[str]) -> Any:
+        """float32 [T, width] of each text: the last hidden state of each of its tokens, special ones included.
+
+        A list in the texts' order; one array for a str. A text that is longer than the model reads is cut.
+        """
+        self._expect_input("texts", self._takes_texts)
+
+        def rows(rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
+            pairs = zip(starts_B1.tolist(), starts_B1.tolist()[1:])
+            return [np.array(self._loaded.ops.take_rows(rows_ND, np.arange(*pair))) for pair in pairs]
+
+        def plan(texts: list[str], progress: Progress | None) -> Plan:
+            ids_B = self._tokenizer.encode(texts, self._loaded.threads)
+            return (yield from plan_batches(ids_B, lambda numbers: rows, self._loaded.threads, progress))
+
+        return self._run(plan, texts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens; InputError for a number outside the vocabulary."""

@@ -22,7 +22,7 @@ from fastattn.generation.calls import (
     Prompt,
     TextScore,
 )
-from fastattn.generation.prompts import ContextReader, Conversations, is_one_prompt
+from fastattn.generation.prompts import ContextReader, Conversations, check_prompt, is_one_prompt
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
 from fastattn.loading.loaded_model import ModelBase, wrong_model_error
 from fastattn.scheduling.request import Plan, await_result
@@ -94,6 +94,11 @@ class Generator(ModelBase):
     def max_length(self) -> int:
         """The context: the most ids of a prompt and its answer together; 0: no limit."""
         return self._context
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the checkpoint has a template for conversations."""
+        return bool(self._conversations.template_source)
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -247,6 +252,10 @@ class Generator(ModelBase):
             raise InputError("stream takes no callback: it yields what comes")
         (ids,) = self._reader.read(self._reader.check([prompt]), call)
         return ids, call
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens; InputError for an id that the vocabulary lacks."""
+        return self._tokenizer.decode(np.asarray(check_prompt(list(ids), 0, self._tokenizer.vocabulary)).tolist())
 
     @overload
     def score(self, texts: str | np.ndarray, *, special_tokens: bool = ...) -> TextScore: ...  # type: ignore[overload-overlap]

@@ -50,6 +50,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
         with suppress(asyncio.CancelledError):
             await idle_task
         service.models.close_unused(idle_seconds=0.0)
+        service.close()
 
     responses: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
     no_documentation: dict[str, Any] = {"docs_url": None, "redoc_url": None}

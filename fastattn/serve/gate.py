@@ -21,6 +21,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.responses import JSONResponse
 
 from fastattn.printable import printable
+from fastattn.serve.dialects.body import STRICT
 from fastattn.serve.service import CALLER, QUOTA
 from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
 
@@ -28,11 +29,11 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # The page for people, what it asks at its start, and what supervisors ask.
-PATHS_WITHOUT_KEY = ("/", "/health", "/frontend/settings")
-PATHS_WITHOUT_LIMIT = ("/health", "/metrics")  # answered under any load
+PATHS_WITHOUT_KEY = ("/", "/health", "/ping", "/frontend/settings")
+PATHS_WITHOUT_LIMIT = ("/health", "/ping", "/metrics")  # answered under any load
 UNKNOWN_SHARE = 4  # of the requests in progress, one in so many may have a key that is not read yet
 EVENT_STREAM = b"text/event-stream"
-FORM_TYPE = b"application/x-www-form-urlencoded"
+FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
 KEY_FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that may hold a key
@@ -119,8 +120,9 @@ class Gate:
         if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # uvicorn lets a head in one part pass
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
         with self._admission(scope, self._needs_key(scope) and self._key_number(_request_key(scope, b"")) < 0):
+            is_upload = _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE)
             try:
-                body = await asyncio.wait_for(self._read_body(receive), self._settings.timeout)
+                body = await asyncio.wait_for(self._read_body(receive, is_upload), self._settings.timeout)
             except asyncio.TimeoutError:
                 raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
         if body is None:
@@ -132,6 +134,7 @@ class Gate:
             caller, quota = self._check_key(scope, body)
             CALLER.set(caller)
             QUOTA.set(quota)
+            STRICT.set(self._settings.strict)
             await self._compute(scope, body, receive, answer, deadline)
 
     @contextmanager
@@ -150,8 +153,10 @@ class Gate:
             self._request_count -= 1
             self._unidentified -= is_unidentified
 
-    async def _read_body(self, receive: Receive) -> bytes | None:
-        """The request's body, with its size and encoding checked; None if the client went away."""
+    async def _read_body(self, receive: Receive, is_upload: bool) -> bytes | None:
+        """The request's body, with its size and, unless it is an upload, its encoding checked; None if the client went
+        away.
+        """
         parts, size, has_more = list[bytes](), 0, True
         while has_more:
             message = await receive()
@@ -162,6 +167,8 @@ class Gate:
             if size > self._settings.body_bytes:
                 raise Refusal(413, f"a request may have {self._settings.body_bytes} bytes, this one has more")
         body = b"".join(parts)
+        if is_upload:
+            return body
         try:
             body.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -171,7 +178,8 @@ class Gate:
         return body
 
     def _needs_key(self, scope: Scope) -> bool:
-        return bool(self._keys) and scope["path"] not in PATHS_WITHOUT_KEY and scope["method"] != "OPTIONS"
+        is_open = scope["path"] in PATHS_WITHOUT_KEY and scope["method"] in ("GET", "HEAD")
+        return bool(self._keys) and not is_open and scope["method"] != "OPTIONS"
 
     def _key_number(self, candidate: bytes) -> int:
         # All keys are compared, in a time that does not tell how near a guess is.

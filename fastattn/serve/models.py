@@ -10,6 +10,7 @@ from typing import Any
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import FastattnError
 from fastattn.generation.generator import Generator
@@ -21,6 +22,7 @@ from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
+SPLADE = "splade"
 SCARCE_BYTES = 1 << 29  # free memory in bytes: where less is free, unused models are closed
 
 
@@ -39,7 +41,7 @@ class ServedModel:
     def read_kind(self) -> None:
         """Find the model's kind and languages in its files; raises the errors that loading the model would raise."""
         checkpoint = read(download.resolve(self.path), later=True)
-        self.kind, text = _kind_of(checkpoint), checkpoint.text
+        self.kind, text = _kind_of(checkpoint, f"{self.name} {self.path}"), checkpoint.text
         if isinstance(text, TranslationText):
             self.takes_languages = text.languages is not None
             self.pairs = _language_pairs(self.name, text)
@@ -136,12 +138,15 @@ def _language_pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], 
     return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
 
 
-def _kind_of(checkpoint: Checkpoint) -> Any:
+def _kind_of(checkpoint: Checkpoint, names: str) -> Any:
+    """The class for a checkpoint; names that hold SPLADE tell a sparse encoder from other models that predict words."""
     text = checkpoint.text
     if isinstance(text, GeneratorText):
         return Generator
     if not isinstance(text, EncoderText):
         return Translator
+    if text.sparse is not None or (checkpoint.spec.head is not None and SPLADE in names.lower()):
+        return SparseEncoder
     if checkpoint.spec.head is None or not text.scores:
         return Encoder
     return CrossEncoder if checkpoint.spec.head.outputs == 1 else TextClassifier

@@ -190,13 +190,13 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
         ServedModel(name, path).read_kind()  # raises the faults of a model before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
-    settings.publish()
     config = uvicorn.Config("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))
     try:
-        if settings.processes == 1:
-            uvicorn.Server(config).run()
-            return
         with tempfile.TemporaryDirectory(prefix="fastattn-serve-") as folder:
+            replace(settings, folder=folder).publish()
+            if settings.processes == 1:
+                uvicorn.Server(config).run()
+                return
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             listener = config.bind_socket()
             set_no_delay(listener)

@@ -2,26 +2,38 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastattn.documents.forms import TEXT_FORMS
+from fastattn.documents.translating import translate_document
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import InputError
-from fastattn.generation.calls import Generation
+from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
+from fastattn.serve.conversation import Conversation
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
+from fastattn.serve.stored import FileStore
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
+from fastattn.text.tool_calls import SplitAnswer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
+from fastattn.vectors.sparse import SparseVectors
 
 # The caller whose request this is, by the number of a key or by an address: callers take turns. The gate sets it.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
@@ -30,6 +42,9 @@ QUOTA: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
 TEXTS_AT_ONCE = 16  # texts that are scored in one go; a request is abandoned between two goes if its client has gone
 AUTO = "auto"
+MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
+LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
+_TAGS = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
@@ -52,11 +67,37 @@ class TextTranslation:
     links: tuple[WordLink, ...] = ()
 
 
+@dataclass(frozen=True)
+class ModelAnswers:
+    """ModelAnswers of the model with a name, best first or as drawn.
+
+    parts   of each answer to a conversation
+    decode  token ids to text
+    prompts, scores  of continuations: the prompts' texts, and TextScores where the request wants them
+    """
+
+    model: str
+    generations: list[Generation]
+    parts: list[SplitAnswer]
+    decode: Callable[[Sequence[int]], str]
+    prompts: Sequence[str] = ()
+    scores: Sequence[TextScore] = ()
+
+
 class Service:
-    """What a server's models answer, to several requests at once."""
+    """What a server's models answer, to as_list requests at once."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
+        folder = Path(settings.folder or f"{tempfile.gettempdir()}/fastattn-serve-{uuid.uuid4().hex}")
+        self._own_folder = None if settings.folder else folder
+        self.glossaries = FileStore(folder / "glossaries", MOST_STORED, KEPT_GLOSSARY)
+        self.documents = FileStore(folder / "documents", MOST_STORED, KEPT_DOCUMENT)
+
+    def close(self) -> None:
+        """Remove what clients left, unless it is in a folder of as_list processes."""
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
 
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
@@ -80,9 +121,13 @@ class Service:
         *,
         alternatives: int = 0,
         with_links: bool = False,
+        glossary: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[TextTranslation]:
-        """Each text's translation; ``source`` may be AUTO. A Refusal for a pair of languages without a model."""
+        """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model.
+
+        glossary  term -> translation
+        """
         charge = self.check_size(texts)
         target, pairs = language_code(target), self.pairs
         sources = self.sources.get(target)
@@ -106,16 +151,61 @@ class Service:
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
-                translate_texts = partial(model.translate_async, **arguments)
-                for b, result in zip(positions, await translate_texts([texts[b] for b in positions], **options)):
+                if glossary:
+                    del arguments["caller"], arguments["return_attention"]
+                    results = await asyncio.to_thread(
+                        partial(model.with_glossary(glossary).translate, **arguments, **options),
+                        [texts[b] for b in positions],
+                    )
+                else:
+                    results = await model.translate_async([texts[b] for b in positions], **arguments, **options)
+                for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = TextTranslation(
                         result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
                     )
         return translations
 
+    async def translate_documents(
+        self,
+        documents: Sequence[bytes],
+        form: str,
+        source: str,
+        target: str,
+        *,
+        glossary: Mapping[str, str] | None = None,
+        name: str = "the document",
+        **options: Any,
+    ) -> tuple[list[bytes], str]:
+        """(each document's translation, the language of the first); ``options`` of ``translate_document``.
+
+        Characters are charged and bounded as the model gets them.
+        """
+        target = language_code(target)
+        if source == AUTO and form not in TEXT_FORMS:
+            raise Refusal(400, f"name the source language: it is not found in {form}")
+        if source == AUTO:
+            source = (await self.detect(visible(documents[0]), self.sources.get(target, ())))[0].language
+        source = language_code(source, self.sources.get(target, ()))
+        if (source, target) not in self.pairs:
+            raise Refusal(400, f"no model translates from {source!r} to {target!r}")
+        served = self.pairs[source, target]
+        if self.models.served[served].takes_languages:
+            options |= {"source_lang": source, "target_lang": target}
+        async with self.models.use(served) as model:
+            metered = Metered(model.with_glossary(glossary) if glossary else model, self.settings.characters)
+            more: dict[str, Any] = {"name": name, "language": target, **options}
+
+            def translated() -> list[bytes]:
+                return [bytes(translate_document(metered, document, form, **more)) for document in documents]
+
+            try:
+                return await asyncio.to_thread(translated), source
+            finally:
+                metered.is_over = True
+
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[DetectedLanguage]:
-        """A text's likely languages, most likely first, limited to ``among`` if given; confidence is among all."""
+        """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
         return [DetectedLanguage(code, round(100 * probability, 1)) for code, probability in ranked]
 
@@ -139,18 +229,31 @@ class Service:
             tokens = int((await asyncio.to_thread(encoder.count_tokens, decoded_texts)).sum()) if count else 0
         return vectors_BD, tokens, name
 
-    async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
-        """``CrossEncoder.rank`` of the texts: entries with a text's index and its score, best first."""
-        charge = self.check_size([query, *texts])
-        async with self.models.use(self.models.find(None, CrossEncoder)) as model:
-            await asyncio.to_thread(_check_lengths, model, [(query, text) for text in texts], truncate)
+    async def rank(
+        self, query: str, texts: Sequence[str], *, raw: bool, truncate: bool, model: str | None = None
+    ) -> tuple[list[tuple[int, float]], str]:
+        """((number, score) of each text, the best for the query first; the model's name)."""
+        scores, name = await self.score_pairs(
+            [(query, text) for text in texts], raw=raw, truncate=truncate, model=model
+        )
+        order = sorted(range(len(scores)), key=lambda number: (math.isnan(scores[number]), -scores[number]))
+        return [(number, scores[number]) for number in order], name
+
+    async def score_pairs(
+        self, pairs: Sequence[tuple[str, str]], *, raw: bool = False, truncate: bool = True, model: str | None = None
+    ) -> tuple[list[float], str]:
+        """(the score of each pair, the model's name); ``raw``: the model's own numbers."""
+        distinct = list(dict.fromkeys(first for first, _ in pairs))
+        charge = self.check_size([*distinct, *(second for _, second in pairs)])
+        name = self.models.find(model, CrossEncoder)
+        async with self.models.use(name) as scorer:
+            await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
             charge()
-            score = partial(model.rank, query, **{"activation_fn": "none"} if raw else {})
-            ranked = []
-            for start in range(0, len(texts), TEXTS_AT_ONCE):
-                entries = await asyncio.to_thread(score, texts[start : start + TEXTS_AT_ONCE])
-                ranked += [entry | {"corpus_id": entry["corpus_id"] + start} for entry in entries]
-            return sorted(ranked, key=lambda entry: (math.isnan(entry["score"]), -entry["score"], entry["corpus_id"]))
+            score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
+            scores: list[float] = []
+            for at in range(0, len(pairs), TEXTS_AT_ONCE):
+                scores += (await asyncio.to_thread(score, pairs[at : at + TEXTS_AT_ONCE])).tolist()
+        return scores, name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
@@ -174,25 +277,85 @@ class Service:
         name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
         charge()
         async with self.models.use(name) as model:
-            tokenize_text = partial(model.tokenize, special_tokens=special)
-            return await asyncio.to_thread(lambda: list(map(tokenize_text, texts)))
+            read = partial(model.tokenize, special_tokens=special)
+            return await asyncio.to_thread(lambda: list(map(read, texts)))
 
-    async def answer(self, model: str | None, messages: Sequence[Any], **options: Any) -> tuple[list[Generation], str]:
-        """(the answers to a conversation, best first, or in the order in which they are sampled; the model's name)."""
-        charge = self.check_size([str(message.get("content", "")) for message in messages])
+    async def similarities(self, source: str, texts: Sequence[str], **options: Any) -> list[float]:
+        """How similar each text is to the source, by the only encoder's function."""
+        vectors_BD, _, name = await self.embed([source, *texts], None, truncate=True, **options)
+        async with self.models.use(name) as encoder:
+            similarities: list[float] = encoder.similarity(vectors_BD[0], vectors_BD[1:])[0].tolist()
+        return similarities
+
+    async def embed_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """float32 [tokens, dimension] of each text."""
+        charge = self.check_size(texts)
+        async with self.models.use(self.models.find(None, Encoder)) as encoder:
+            charge()
+            vectors: list[np.ndarray] = await asyncio.to_thread(encoder.encode_tokens, texts)
+        return vectors
+
+    async def embed_sparse(self, texts: Sequence[str], **options: Any) -> SparseVectors:
+        """Sparse vectors of the texts, a row each."""
+        charge = self.check_size(texts)
+        async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
+            charge()
+            vectors: SparseVectors = await asyncio.to_thread(partial(encoder.encode, **options), texts)
+        return vectors
+
+    async def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of token ids."""
+        async with self.models.use(self.models.find(None, Encoder)) as encoder:
+            return [encoder.decode(ids) for ids in rows]
+
+    # answers of language models
+
+    async def converse(self, model: str | None, conversation: Conversation) -> ModelAnswers:
+        """The answers to a conversation, best first or as drawn."""
+        charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         charge()
         async with self.models.use(name) as generator:
-            best = await generator.generate_async(messages=messages, details=True, caller=CALLER.get(), **options)
-        return [best, *best.alternatives], name
+            arguments = conversation.arguments(generator.chat_template)
+            best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
+            generations = [best, *best.alternatives]
+            parts = [conversation.read(generation, generator.chat_template) for generation in generations]
+            return ModelAnswers(name, generations, parts, generator.decode)
 
-    async def stream(self, model: str | None, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
-        """The pieces of an answer's text as they are decoded, then the whole Generation."""
-        charge = self.check_size([str(message.get("content", "")) for message in messages])
-        async with self.models.use(self.models.find(model, Generator)) as generator:
+    async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
+        """The ("reasoning" | "content", text) of an answer as they come, then ModelAnswers."""
+        charge = self.check_size(conversation.texts)
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
             charge()
-            async for piece in generator.stream_async(messages=messages, caller=CALLER.get(), **options):
-                yield piece
+            template = generator.chat_template
+            arguments, parts = conversation.arguments(template), conversation.parts(template)
+            async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
+                for part in parts.add(piece) if isinstance(piece, str) else parts.end():
+                    yield part
+            yield ModelAnswers(name, [piece], [SplitAnswer("", "", parts.calls)], generator.decode)
+
+    async def complete(
+        self, model: str | None, prompts: Sequence[Any], with_scores: bool = False, **options: Any
+    ) -> ModelAnswers:
+        """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
+            texts = [prompt if isinstance(prompt, str) else generator.decode(prompt) for prompt in prompts]
+            self.check_size(texts)()
+            best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
+            generations = [generation for first in best for generation in (first, *first.alternatives)]
+            scores = await asyncio.to_thread(generator.score, prompts) if with_scores else []
+            return ModelAnswers(name, generations, [], generator.decode, texts, scores)
+
+    async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:
+        """The pieces of a continuation as they come, then ModelAnswers."""
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
+            text = prompt if isinstance(prompt, str) else generator.decode(prompt)
+            self.check_size([text])()
+            async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
+                yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, [text])
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
         """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
@@ -204,6 +367,34 @@ class Service:
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
         return partial(QUOTA.get().take, characters)
+
+
+class Metered:
+    """A translator that charges the request's caller for its texts, and refuses more than ``most`` characters.
+
+    is_over  set where the request has ended: no further text is translated
+    """
+
+    def __init__(self, translator: Any, most: int):
+        self._translator, self._most, self._characters, self.is_over = translator, most, 0, False
+        self.returns_attention = getattr(translator, "returns_attention", True)
+
+    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        results: Iterator[Any] = self._translator.translate_iter(self._counted(texts), **options)
+        return results
+
+    def _counted(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            self._characters += len(text)
+            if self.is_over or self._characters > self._most:
+                raise Refusal(413, f"a request may have {self._most} characters, this document has more")
+            QUOTA.get().take(len(text))
+            yield text
+
+
+def visible(document: bytes) -> str:
+    """About the text of a document, for finding its language."""
+    return _TAGS.sub(" ", document[:LOOKED_AT].decode("utf-8", "replace"))
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:

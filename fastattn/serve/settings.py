@@ -41,6 +41,8 @@ class ServerSettings:
     origins: tuple[str, ...] = ()  # origins of pages from which browsers may send requests (CORS)
     keys: str = ""  # a file of API keys; "": no request needs a key
     log_texts: bool = False  # whether the log has the bodies of requests
+    strict: bool = False  # whether unknown fields of requests are refused
+    folder: str = ""  # of glossaries and documents, which worker processes share; "": each server's own
 
     @property
     def body_bytes(self) -> int:

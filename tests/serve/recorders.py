@@ -49,12 +49,13 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         monkeypatch.setattr(scorer, "max_length", LONGEST)
         noted(scorer, "count_pair_tokens", lambda pairs: [len(" ".join(pair).split()) for pair in pairs])
         monkeypatch.setattr(scorer, "tokenize", lambda self, text, **options: text.split())
-    noted(CrossEncoder, "rank", _ranked)
+    noted(CrossEncoder, "predict", _scored)
     noted(TextClassifier, "classify", lambda texts, **options: [[{"label": str(one), "score": 0.5}] for one in texts])
     noted(Generator, "generate_async", _answered)
+    monkeypatch.setattr(Generator, "chat_template", SimpleNamespace(source=""))
 
-    async def stream(self: Any, **options: Any) -> AsyncIterator[Any]:
-        seen.note("Generator.stream_async", real_stream, self, **options)
+    async def stream(self: Any, *prompt: Any, **options: Any) -> AsyncIterator[Any]:
+        seen.note("Generator.stream_async", real_stream, self, *prompt, **options)
         yield "an"
         yield Generation("an", [1], -1.0, "length", 5)
 
@@ -73,6 +74,6 @@ def _answered(num_hypotheses: int = 1, **options: Any) -> Generation:
     return Generation("answer", [1, 2], -1.0, "stop", 5, alternatives=others[: num_hypotheses - 1])
 
 
-def _ranked(query: str, documents: Sequence[str], *given: Any, **options: Any) -> list[dict[str, Any]]:
+def _scored(pairs: Sequence[tuple[str, str]], **options: Any) -> np.ndarray:
     """The later the better."""
-    return [{"corpus_id": number, "score": float(number)} for number in range(len(documents))][::-1]
+    return np.arange(len(pairs), dtype=np.float32)

@@ -55,7 +55,7 @@ def test_an_answer_is_the_apis(talking, folder):
 
 
 def test_wrong_requests_have_their_status(talking):
-    wrong = [({"messages": []}, 400), ({"n": 0}, 400), ({"tools": []}, 400), ({"model": "gpt"}, 404)]
+    wrong = [({"messages": []}, 400), ({"n": 0}, 400), ({"tools": [{}]}, 400), ({"model": "gpt"}, 404)]
     for change, status in (*wrong, ({"n": 2, "stream": True}, 400), *((one | {"stream": True}, s) for one, s in wrong)):
         found, answer = talking.post("/v1/chat/completions", {**ASKED, **change})
         assert found == status and answer["error"]["type"] == "invalid_request_error", change

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, Mock
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
@@ -135,6 +136,7 @@ def test_only_who_has_a_key_is_answered(tmp_path):
         assert [asked.post(path, body, **headers)[0] for path, body, headers in ways] == [200] * len(ways)
         assert [asked.raw("GET", path)[0] for path in ("/", "/health", "/frontend/settings")] == [200] * 3
         assert asked.raw("GET", "/metrics")[0] == 403
+        assert asked.post("/", {"inputs": "a"})[0] == 403  # a model is asked, not the page
         used = asked.get("/v2/usage", authorization="Bearer secret")[1]
         assert used == {"character_count": 4 * len("Good morning.") + 4, "character_limit": 10**12}
         assert asked.get("/frontend/settings")[1]["keyRequired"] is True
@@ -328,16 +330,16 @@ def test_a_client_that_went_away_has_no_more_scored(kind):
         scored.append(len(given[-1]))
         begun.set()
         assert may_end.wait(60)
-        return [{"corpus_id": b, "score": 1.0} for b in range(len(given[-1]))]
+        return np.ones(len(given[-1]))
 
-    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, rank=score, classify=score)
+    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, predict=score, classify=score)
 
     async def leave():
         QUOTA.set(KeyQuota())
         service = Service(ServerSettings((("slow", "nowhere"),)))
         service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
         many = 20 * TEXTS_AT_ONCE
-        asked = service.rank("a", ["b"] * many, False, False) if kind is CrossEncoder else None
+        asked = service.rank("a", ["b"] * many, raw=False, truncate=False) if kind is CrossEncoder else None
         work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
         await asyncio.to_thread(begun.wait, 60)
         work.cancel()
@@ -388,7 +390,7 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         store = ModelStore(ServerSettings(MODELS, lazy=True))
         await store.load_all(keep_going=False)
         await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
-        assert seen["made"] == [Translator]  # of several who ask at once, too
+        assert seen["made"] == [Translator]  # of as_list who ask at once, too
         store.served["en-pt"].users = 0
         async with store.use("en-pt"):
             now[0] = 50.0

@@ -25,6 +25,7 @@ CASES = {
     "--timeout": (("6.5",), {"timeout": 6.5}),
     "--cors": (("https://a.example",), {"origins": ("https://a.example",)}),
     "--log-texts": ((), {"log_texts": True}),
+    "--strict": ((), {"strict": True}),
 }
 
 

@@ -173,7 +173,7 @@ def test_what_is_asked_of_scores_arrives(asked, seen):
     for more, activation in (({}, {}), ({"raw_scores": True}, {"activation_fn": "none"})):
         seen.clear()
         ranked = asked.post("/rerank", {"query": "q", "texts": texts, **more})[1]
-        assert arrived(seen, "CrossEncoder.rank") == {"query": "q", "documents": texts[16:]} | activation
+        assert arrived(seen, "CrossEncoder.predict") == {"pairs": [("q", text) for text in texts[16:]]} | activation
         best = [{"index": number, "score": float(number)} for number in range(15, 1, -1)]
         assert ranked == best + [
             {"index": n, "score": score} for n, score in ((1, 1.0), (17, 1.0), (0, 0.0), (16, 0.0))

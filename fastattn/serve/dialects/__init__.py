@@ -2,13 +2,25 @@
 
 from typing import Any
 
-from fastattn.serve.dialects import deepl, embeddings_inference, libretranslate, openai, page
+from fastattn.serve.dialects import (
+    chat,
+    completions,
+    deepl,
+    embeddings_inference,
+    libretranslate,
+    ollama,
+    openai,
+    page,
+    rerank,
+)
+from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
 # DeepLX's /TOKEN/translate matches paths of others too, so its router comes last.
-ROUTERS = (deepl.router, openai.router, embeddings_inference.router, page.router, libretranslate.router)
+_DIALECTS = (deepl, openai, chat, completions, rerank, ollama, embeddings_inference, page, libretranslate)
+ROUTERS = [dialect.router for dialect in _DIALECTS]
 # The beginning of a dialect's paths -> the body of its errors; all other paths have LibreTranslate's.
 _ERRORS = {
-    "/v1/": openai.error_body,
+    "/v1/": openai_error_body,
     "/v2/": deepl.error_body,
     **dict.fromkeys(embeddings_inference.PATHS, embeddings_inference.error_body),
 }

@@ -1,17 +1,47 @@
 """What the routes of all dialects share: a request's body and the Service."""
 
+import json
+import sys
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, ConfigDict
+from prometheus_client import Counter
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
 from fastattn.serve.service import Service
 
+STRICT: ContextVar[bool] = ContextVar("strict", default=False)  # the gate sets it: whether unknown fields are refused
+UNKNOWN = Counter("fastattn_unknown_fields", "Fields of requests that the server ignores.", ["body"])
+MOST_LOGGED, LONGEST_LOGGED = 1000, 64  # names of unknown fields in the log, and characters of each
+_logged: set[tuple[str, str]] = set()
+
 
 class Body(BaseModel):
-    """A request's body. An unknown field is refused, since a client that sends it expects some effect."""
+    """A request's body. Clients send fields of newer servers: an unknown one is ignored, counted, and logged once.
 
-    model_config = ConfigDict(extra="forbid")
+    With ``--strict`` it is refused.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="after")
+    def _drop_unknown_fields(self) -> "Body":
+        unknown = self.__pydantic_extra__ or {}
+        for name in list(unknown):
+            if STRICT.get():
+                raise PydanticCustomError("unknown_field", "the field {name} is not known", {"name": repr(name)})
+            _note(type(self).__name__, name[:LONGEST_LOGGED])
+            del unknown[name]
+        return self
+
+
+def _note(body: str, name: str) -> None:
+    UNKNOWN.labels(body).inc()
+    if (body, name) not in _logged and len(_logged) < MOST_LOGGED:
+        _logged.add((body, name))
+        sys.stderr.write(json.dumps({"unknown_field": name, "body": body}) + "\n")
 
 
 async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread

@@ -1,14 +1,21 @@
 """The routes of Hugging Face's text-embeddings-inference."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
+from fastattn._version import VERSION
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
+from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.settings import Refusal
 
 router = APIRouter()
-PATHS = ("/embed", "/rerank", "/predict", "/tokenize")
+PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/decode", "/similarity", "/info")
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -36,6 +43,31 @@ class PredictBody(Body):
     truncate: StrictBool = False
 
 
+class SimilarityInputs(Body):
+    source_sentence: str
+    sentences: Annotated[list[str], Field(min_length=1)]
+
+
+class SimilarityParameters(Body):
+    prompt_name: str | None = None
+
+
+class SimilarityBody(Body):
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters = SimilarityParameters()
+
+
+class RootBody(Body):
+    inputs: Texts | SimilarityInputs
+    parameters: dict[str, Any] = {}
+    stream: Literal[False] = False
+
+
+class DecodeBody(Body):
+    ids: Annotated[TokenIds | list[TokenIds], Field(min_length=1)]
+    skip_special_tokens: Literal[True] = True
+
+
 class TokenizeBody(Body):
     inputs: Texts
     add_special_tokens: StrictBool = True
@@ -54,12 +86,46 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
 
 @router.post("/rerank")
 async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
-    ranked = await service.rank(body.query, body.texts, body.raw_scores, body.truncate)
-    answers = [{"index": entry["corpus_id"], "score": entry["score"]} for entry in ranked]
-    if body.return_text:
-        for entry in answers:
-            entry["text"] = body.texts[entry["index"]]
+    ranked, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
+    answers: list[dict[str, Any]] = [{"index": number, "score": score} for number, score in ranked]
+    for entry in answers if body.return_text else ():
+        entry["text"] = body.texts[entry["index"]]
     return answers
+
+
+@router.post("/embed_all")
+async def embed_all(body: EmbedBody, service: Serving) -> list[list[list[float]]]:
+    """A vector for each token of each text."""
+    return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
+
+
+@router.post("/embed_sparse")
+async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, float]]]:
+    options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
+    vectors = await service.embed_sparse(as_list(body.inputs), **options)
+    return [
+        [{"index": index, "value": value} for index, value in zip(*(part.tolist() for part in vectors.row(number)))]
+        for number in range(len(vectors))
+    ]
+
+
+@router.post("/similarity")
+async def similarity(body: SimilarityBody, service: Serving) -> list[float]:
+    options = {} if body.parameters.prompt_name is None else {"prompt_name": body.parameters.prompt_name}
+    return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, **options)
+
+
+@router.post("/", summary="huggingface_hub's InferenceClient, by its base_url")
+async def ask(body: RootBody, service: Serving) -> Any:
+    """Similarities, vectors where an encoder is served, else a continuation."""
+    if isinstance(body.inputs, SimilarityInputs):
+        return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
+    texts, most = as_list(body.inputs), body.parameters.get("max_new_tokens")
+    if most is None and service.models.names_of((Encoder,)):
+        return (await service.embed(texts, None, truncate=True))[0].tolist()
+    answers = await service.complete(None, texts, **({} if most is None else {"max_new_tokens": most}))
+    generated = [{"generated_text": generation.text} for generation in answers.generations]
+    return generated if len(generated) > 1 else generated[0]
 
 
 @router.post("/predict")
@@ -77,6 +143,41 @@ async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, 
         [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
         for tokens in token_lists
     ]
+
+
+@router.post("/decode")
+async def decode(body: DecodeBody, service: Serving) -> list[str]:
+    rows: Any = body.ids
+    return await service.decode([rows] if isinstance(rows[0], int) else rows)
+
+
+@router.get("/info")
+async def info(service: Serving) -> dict[str, Any]:
+    """The encoder, classifier or reranker that the routes without a model's name ask."""
+    name = next(iter(service.models.names_of((Encoder, CrossEncoder, TextClassifier, SparseEncoder))), None)
+    if name is None:
+        raise Refusal(404, "this server has no encoder")
+    kinds: dict[type, Any] = {
+        Encoder: {"embedding": {"pooling": "model"}},
+        SparseEncoder: {"embedding": {"pooling": "splade"}},
+    }
+    kinds |= {CrossEncoder: {"reranker": {}}, TextClassifier: {"classifier": {}}}
+    async with service.models.use(name) as model:
+        return {
+            "model_id": name,
+            "model_sha": None,
+            "model_dtype": service.settings.precision,
+            "model_type": kinds[service.models.served[name].kind],
+            "max_concurrent_requests": service.settings.requests,
+            "max_input_length": model.max_length,
+            "max_client_batch_size": service.settings.items,
+            "version": VERSION,
+        }
+
+
+@router.get("/ping")
+async def ping() -> dict[str, str]:
+    return {"status": "ok"}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

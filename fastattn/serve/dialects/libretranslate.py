@@ -17,7 +17,7 @@ class LibreTranslateBody(Body):
     q: str | list[str]
     source: str = AUTO
     target: str
-    format: Literal["text"] = "text"
+    format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
     api_key: str | None = None
 
@@ -75,6 +75,12 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
     if isinstance(body, MTranServerBody):
         (translation,) = await service.translate([body.text], body.source, body.target)
         return {"result": translation.text}
+    if body.format == "html":
+        documents = [text.encode() for text in as_list(body.q)]
+        pages, language = await service.translate_documents(documents, "html", body.source, body.target)
+        texts = [page.decode() for page in pages]
+        detected = {"detectedLanguage": {"confidence": 100.0, "language": language}} if body.source == AUTO else {}
+        return {"translatedText": texts if isinstance(body.q, list) else texts[0], **detected}
     translations = await service.translate(as_list(body.q), body.source, body.target, alternatives=body.alternatives)
     answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
     if body.alternatives:

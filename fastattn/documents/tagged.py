@@ -1,0 +1,116 @@
+"""Text with XML tags, as translation services get it: tags stay around their words, byte for byte."""
+
+import html
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fastattn.documents.html import match_tags
+from fastattn.documents.marks import Marked, marked_from_tags
+from fastattn.documents.texts import DocumentPlan, decode_text
+
+_TOKEN = re.compile(
+    r"(?P<other><!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![^>]*>)"
+    r"|(?P<tag></?[^\s<>/=\"']+(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>)|(?P<text>[^<]+|<)",
+    re.DOTALL,
+)
+_NAME = re.compile(r"</?([^\s<>/]+)")
+
+
+class XmlRules(NamedTuple):
+    """Which tags end a sentence.
+
+    outline  whether those do of elements that stand beside no text; else only ``splitting`` ones
+    splitting, inside, ignored  names of tags that end a sentence, that stand within one, whose text stays untranslated
+    """
+
+    outline: bool = True
+    splitting: frozenset[str] = frozenset()
+    inside: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
+class XmlToken(NamedTuple):
+    """A piece of the source; kinds: "open", "close", "alone", "kept", "text".
+
+    text  what a reader sees of it
+    """
+
+    kind: str
+    name: str
+    source: str
+    text: str = ""
+
+
+OUTLINE = XmlRules()
+
+
+def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> DocumentPlan:
+    """The text with its sentences translated; attributes, comments and CDATA stay."""
+    tokens = _tokens(decode_text(data, name))
+    closers = match_tags([(token.kind, token.name) for token in tokens])
+    inline, sentences, at = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
+    while at < len(tokens):
+        token, end = tokens[at], at + 1
+        if token.name in rules.ignored and token.kind == "open":
+            end = closers.get(at, at) + 1
+            source, text = ("".join(part) for part in zip(*((inner.source, inner.text) for inner in tokens[at:end])))
+            sentences[-1].append(XmlToken("kept", token.name, source, text))
+        elif token.kind in ("text", "alone", "kept") or token.name in inline:
+            sentences[-1].append(token)
+        else:
+            sentences += [[token], []]
+        at = end
+    texts = [_marked(sentence) for sentence in sentences]
+    answers = yield texts
+    return "".join(map(_written, sentences, texts, answers)).encode()
+
+
+def _tokens(source: str) -> list[XmlToken]:
+    tokens = []
+    for match in _TOKEN.finditer(source):
+        tag = match["tag"] or ""
+        kind = "text" if match["text"] else "kept" if match["other"] else "open"
+        if kind == "open":
+            kind = "close" if tag.startswith("</") else "alone" if tag.endswith("/>") else "open"
+        name = _NAME.match(tag)
+        tokens.append(XmlToken(kind, name[1] if name else "", match[0], html.unescape(match["text"] or "")))
+    return tokens
+
+
+def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: XmlRules) -> frozenset[str]:
+    """The names of tags that stand within a sentence."""
+    names = frozenset(token.name for token in tokens)
+    if rules.outline:
+        parents, parent_of, with_text = [-1], dict[int, int](), set[int]()
+        closing = set(closers.values())
+        for number, token in enumerate(tokens):
+            if number in closing:
+                parents.pop()
+            elif token.kind == "text" and token.source.strip():
+                with_text.add(parents[-1])
+            elif token.kind == "open":
+                parent_of[number] = parents[-1]
+                if number in closers:
+                    parents.append(number)
+        names = frozenset(tokens[number].name for number, parent in parent_of.items() if parent in with_text)
+    return (names - rules.splitting) | rules.inside
+
+
+def _marked(sentence: Sequence[XmlToken]) -> Marked:
+    def what(tag: int, closer: int | None) -> tuple[str, str]:
+        return sentence[tag].source, "" if closer is None else sentence[closer].source
+
+    pairs = match_tags([(token.kind, token.name) for token in sentence])
+    kinds = [token.kind if token.kind == "text" else "tag" for token in sentence]
+    return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, what)
+
+
+def _written(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:
+    """A sentence's translation; an unchanged sentence stays byte for byte."""
+    if answer == text:
+        return "".join(token.source for token in sentence)
+    written = ""
+    for kind, piece, tags in answer.pieces():
+        written += tags[1] if kind == "close" else tags[0] if tags else html.escape(piece, quote=False)
+    return written

@@ -1,0 +1,196 @@
+"""OpenAI's conversations: messages with tools, rules for the answer, whole or as a stream of events."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from pydantic import Field, StrictBool
+
+from fastattn.errors import InputError
+from fastattn.serve.conversation import Conversation
+from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.sampling import SamplingBody, chat_log_probs, events_of, head_of, usage_of
+from fastattn.serve.service import ModelAnswers
+from fastattn.text.tool_calls import ToolCall
+
+router = APIRouter(prefix="/v1")
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class FunctionCall(Body):
+    name: str
+    arguments: str = "{}"
+
+
+class MessageCall(Body):
+    id: str | None = None
+    function: FunctionCall
+
+
+class ChatMessage(Body):
+    role: Literal["system", "user", "assistant", "developer", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The message as templates read it."""
+        content = self.content
+        if isinstance(content, list):
+            content = "\n".join(part.text for part in content)
+        if content is None and self.role != "assistant":
+            raise InputError(f"a message of role {self.role} should have a content")
+        message: dict[str, Any] = {"role": self.role, "content": content or ""}
+        for field in ("name", "reasoning_content", "tool_call_id"):
+            if getattr(self, field) is not None:
+                message[field] = getattr(self, field)
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
+                for call in self.tool_calls
+                for arguments in [_json_object(call.function.arguments)]
+            ]
+        return message
+
+
+class Function(Body):
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class ChosenFunction(Body):
+    name: str
+
+
+class ToolChoice(Body):
+    type: Literal["function"] = "function"
+    function: ChosenFunction
+
+
+class Schema(Body):
+    name: str = ""
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: Schema | None = None
+
+    def options(self) -> dict[str, Any]:
+        if self.type == "text":
+            return {}
+        if self.type == "json_object":
+            return {"json_schema": {"type": "object"}}
+        if self.json_schema is None or self.json_schema.schema_ is None:
+            raise InputError("response_format of type json_schema should have a json_schema with a schema")
+        return {"json_schema": self.json_schema.schema_}
+
+
+class ChatBody(SamplingBody):
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    response_format: ResponseFormat | None = None
+    logprobs: StrictBool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def conversation(self) -> Conversation:
+        options = self.options()
+        if self.max_completion_tokens is not None:
+            options["max_new_tokens"] = self.max_completion_tokens
+        if self.response_format is not None:
+            options |= self.response_format.options()
+        if self.logprobs:
+            options["return_log_probs"] = True
+        choice = self.tool_choice.function.name if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
+        return Conversation(
+            [message.plain() for message in self.messages],
+            [tool.model_dump(exclude_none=True) for tool in self.tools or ()],
+            choice or "auto",
+            self.chat_template_kwargs or {},
+            options,
+        )
+
+
+@router.post("/chat/completions", response_model=None)
+async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+    head, conversation = head_of("chatcmpl", body.model), body.conversation()
+    if body.stream:
+        parts = service.stream(body.model, conversation)
+        first = await anext(parts)  # awaited here: what is wrong with a request gets its status
+        return events_of(_chunks(head | {"object": "chat.completion.chunk"}, first, parts, body))
+    answers = await service.converse(body.model, conversation)
+    choices = [_choice(answers, number, body.logprobs) for number in range(len(answers.generations))]
+    whole = {**head, "object": "chat.completion", "model": answers.model, "choices": choices}
+    return {**whole, "usage": usage_of(answers.generations)}
+
+
+def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[str, Any]:
+    generation, parts = answers.generations[number], answers.parts[number]
+    message: dict[str, Any] = {"role": "assistant", "content": parts.text}
+    if parts.reasoning:
+        message["reasoning_content"] = parts.reasoning
+    if parts.calls:
+        message |= {"content": parts.text or None, "tool_calls": calls_of(parts.calls)}
+    return {
+        "index": number,
+        "message": message,
+        "finish_reason": "tool_calls" if parts.calls else generation.finish_reason,
+        "logprobs": chat_log_probs(generation, answers.decode) if with_log_probs else None,
+    }
+
+
+def calls_of(calls: list[ToolCall]) -> list[dict[str, Any]]:
+    """An answer's calls as messages have them."""
+    return [
+        {"id": f"call_{number}", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for number, call in enumerate(calls)
+    ]
+
+
+async def _chunks(head: dict[str, Any], first: Any, parts: AsyncIterator[Any], body: ChatBody) -> AsyncIterator[Any]:
+    """The events of an answer: its parts, its calls, its end, perhaps its usage."""
+
+    def chunk(delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
+        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason, **more}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    part = first
+    while not isinstance(part, ModelAnswers):
+        kind, text = part
+        yield chunk({"content" if kind == "content" else "reasoning_content": text})
+        part = await anext(parts)
+    (generation,), (answer,) = part.generations, part.parts
+    if answer.calls:
+        yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(calls_of(answer.calls))]})
+    log_probs = {"logprobs": chat_log_probs(generation, part.decode)} if body.logprobs else {}
+    yield chunk({}, "tool_calls" if answer.calls else generation.finish_reason, **log_probs)
+    if body.stream_options is not None and body.stream_options.include_usage:
+        yield {**head, "choices": [], "usage": usage_of(part.generations)}
+
+
+def _json_object(text: str) -> Any:
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InputError(f"the arguments of a tool call should be a JSON object, are {text[:80]!r}")
+    return arguments

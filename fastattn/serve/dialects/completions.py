@@ -1,0 +1,85 @@
+"""OpenAI's continuations of plain prompts, whole or as a stream of events."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import accumulate
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from pydantic import Field, StrictBool
+
+from fastattn.errors import InputError
+from fastattn.serve.dialects.body import Serving
+from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
+from fastattn.serve.service import ModelAnswers
+
+router = APIRouter(prefix="/v1")
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1)]
+DEFAULT_TOKENS = 16  # OpenAI's
+
+
+class CompletionBody(SamplingBody):
+    prompt: Annotated[str | TokenIds | Texts | list[TokenIds], Field(union_mode="left_to_right")]
+    max_tokens: Annotated[int, Field(ge=1)] | None = DEFAULT_TOKENS
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    echo: StrictBool = False
+
+    def prompts(self) -> list[Any]:
+        is_single = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        return [self.prompt] if is_single else list(self.prompt)
+
+    def options(self) -> dict[str, Any]:
+        return super().options() | ({} if self.logprobs is None else {"return_log_probs": True})
+
+
+@router.post("/completions", response_model=None)
+async def complete(body: CompletionBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+    head, prompts = head_of("cmpl", body.model) | {"object": "text_completion"}, body.prompts()
+    if body.stream:
+        if len(prompts) > 1 or body.echo:
+            raise InputError("a stream should have one prompt, and no echo")
+        pieces = service.stream_completion(body.model, prompts[0], **body.options())
+        first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
+        return events_of(_chunks(head, first, pieces, body))
+    with_scores = body.echo and body.logprobs is not None
+    answers = await service.complete(body.model, prompts, with_scores, **body.options())
+    a_prompt = len(answers.generations) // len(prompts)
+    choices = [_choice(answers, number, number // a_prompt, body) for number in range(len(answers.generations))]
+    return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.generations, len(prompts))}
+
+
+def _choice(answers: ModelAnswers, number: int, prompt: int, body: CompletionBody) -> dict[str, Any]:
+    """An answer to one of the prompts; with ``echo`` behind the prompt's own text and log-probabilities."""
+    generation, before = answers.generations[number], answers.prompts[prompt] if body.echo else ""
+    ids, log_probs = list(generation.tokens), None
+    if body.logprobs is not None:
+        assert generation.log_probs is not None
+        log_probs = generation.log_probs.tolist()
+        if answers.scores:
+            score = answers.scores[prompt]
+            ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
+    return {
+        "index": number,
+        "text": before + generation.text,
+        "logprobs": None if log_probs is None else _log_probs(ids, log_probs, answers.decode),
+        "finish_reason": generation.finish_reason,
+    }
+
+
+def _log_probs(ids: list[int], log_probs: list[Any], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    tokens = [decode([token]) for token in ids]
+    offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
+    return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": None, "text_offset": offsets}
+
+
+async def _chunks(
+    head: dict[str, Any], first: Any, pieces: AsyncIterator[Any], body: CompletionBody
+) -> AsyncIterator[dict[str, Any]]:
+    piece = first
+    while not isinstance(piece, ModelAnswers):
+        yield {**head, "choices": [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None}]}
+        piece = await anext(pieces)
+    yield {**head, "choices": [_choice(piece, 0, 0, body) | {"text": ""}]}
+    if body.stream_options is not None and body.stream_options.include_usage:
+        yield {**head, "choices": [], "usage": usage_of(piece.generations)}

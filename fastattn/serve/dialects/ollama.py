@@ -1,0 +1,284 @@
+"""Ollama's routes: conversations and continuations as lines of JSON, vectors, and which models there are."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from pydantic import AliasChoices, Field
+
+from fastattn._version import VERSION
+from fastattn.encoders.encoder import Encoder
+from fastattn.errors import FastattnError, InputError
+from fastattn.generation.generator import Generator
+from fastattn.serve.conversation import Conversation
+from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.service import ModelAnswers, Service
+
+router = APIRouter(prefix="/api")
+NANOSECONDS = 1_000_000_000
+
+
+class ModelBody(Body):
+    model: Annotated[str, Field(validation_alias=AliasChoices("model", "name"))]
+
+    @property
+    def name(self) -> str:
+        """The model's name here, without the tag that clients add."""
+        return self.model.removesuffix(":latest")
+
+
+class OllamaOptions(Body):
+    num_predict: int | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    stop: list[str] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options of ``Generator.generate``."""
+        options: dict[str, Any] = {
+            "max_new_tokens": self.num_predict if self.num_predict and self.num_predict > 0 else None,
+            "repetition_penalty": None if self.repeat_penalty == 1 else self.repeat_penalty,
+            "presence_penalty": self.presence_penalty or None,
+            "frequency_penalty": self.frequency_penalty or None,
+            "seed": self.seed,
+            "stop": self.stop or None,
+        }
+        if self.temperature == 0:
+            options["sampling_topk"] = 1
+        else:
+            options |= {"sampling_temperature": self.temperature, "sampling_topk": self.top_k}
+            options |= {"sampling_topp": self.top_p or None, "sampling_minp": self.min_p or None}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+class AnswerBody(ModelBody):
+    stream: bool = True
+    format: Literal["", "json"] | dict[str, Any] | None = None
+    options: OllamaOptions | None = None
+    think: bool | None = None
+    keep_alive: Any = None
+
+    def conversation(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Conversation:
+        options = self.options.options() if self.options else {}
+        if self.format:
+            options["json_schema"] = {"type": "object"} if self.format == "json" else self.format
+        variables = {} if self.think is None else {"enable_thinking": self.think}
+        return Conversation(messages, tools, variables=variables, options=options)
+
+
+class OllamaCall(Body):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class OllamaMessageCall(Body):
+    function: OllamaCall
+
+
+class OllamaMessage(Body):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    images: None = None
+    tool_calls: list[OllamaMessageCall] | None = None
+    tool_name: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The message as templates read it."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.thinking is not None:
+            message["reasoning_content"] = self.thinking
+        if self.tool_name is not None:
+            message["name"] = self.tool_name
+        if self.tool_calls:
+            calls = [call.function.model_dump() for call in self.tool_calls]
+            message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+        return message
+
+
+class OllamaTool(Body):
+    type: Literal["function"] = "function"
+    function: dict[str, Any]
+
+
+class OllamaChatBody(AnswerBody):
+    messages: Annotated[list[OllamaMessage], Field(min_length=1)]
+    tools: list[OllamaTool] | None = None
+
+
+class GenerateBody(AnswerBody):
+    prompt: str = ""
+    system: str | None = None
+    raw: bool = False
+    images: None = None
+
+
+class OllamaEmbedBody(ModelBody):
+    input: str | Annotated[list[str], Field(min_length=1)]
+    truncate: bool = True
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    options: OllamaOptions | None = None
+    keep_alive: Any = None
+
+
+class OllamaOldEmbedBody(ModelBody):
+    prompt: str
+    options: OllamaOptions | None = None
+    keep_alive: Any = None
+
+
+@router.post("/chat", response_model=None)
+async def chat(body: OllamaChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+    tools = [tool.model_dump() for tool in body.tools or ()]
+    if any(not isinstance(tool["function"].get("name"), str) for tool in tools):
+        raise InputError("each tool should have a function with a name")
+    conversation = body.conversation([message.plain() for message in body.messages], tools)
+    return await _answered(body, service.stream(body.name, conversation), in_message=True)
+
+
+@router.post("/generate", response_model=None)
+async def generate(body: GenerateBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+    if body.raw or not await _has_template(service, body.name):
+        if body.format:
+            raise InputError("format goes with no raw prompt")
+        options = body.options.options() if body.options else {}
+        return await _answered(body, service.stream_completion(body.name, body.prompt, **options), in_message=False)
+    messages = [{"role": "system", "content": body.system}] if body.system else []
+    messages.append({"role": "user", "content": body.prompt})
+    return await _answered(body, service.stream(body.name, body.conversation(messages, [])), in_message=False)
+
+
+async def _has_template(service: Service, name: str) -> bool:
+    async with service.models.use(service.models.find(name, Generator)) as generator:
+        return generator.has_chat_template
+
+
+async def _answered(
+    body: AnswerBody, parts: AsyncIterator[Any], in_message: bool
+) -> dict[str, Any] | StreamingResponse:
+    """The answer's parts as lines, or as one object; those of a conversation in a message."""
+    first = await anext(parts)  # awaited here: what is wrong with a request gets its status
+    objects = _objects(body.model, first, parts, in_message)
+    if body.stream:
+        return StreamingResponse(_lines(objects), media_type="application/x-ndjson")
+    whole: dict[str, Any] = {}
+    async for part in objects:
+        for name, value in (part.pop("message", {}) if in_message else part).items():
+            into = whole.setdefault("message", {}) if in_message else whole
+            is_text = name in ("content", "thinking", "response")
+            into[name] = into.get(name, "") + value if is_text else value
+        whole |= part if in_message else {}
+    return whole
+
+
+async def _objects(
+    model: str, first: Any, parts: AsyncIterator[Any], in_message: bool
+) -> AsyncIterator[dict[str, Any]]:
+    start, part = time.perf_counter_ns(), first
+
+    def of(fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+        created = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+        content = {"message": {"role": "assistant", "content": "", **fields}} if in_message else fields
+        return {"model": model, "created_at": created, **content, "done": False, **more}
+
+    text = "content" if in_message else "response"
+    while not isinstance(part, ModelAnswers):
+        kind, piece = part if isinstance(part, tuple) else ("content", part)
+        yield of({text: piece} if kind == "content" else {text: "", "thinking": piece})
+        part = await anext(parts)
+    (generation,) = part.generations
+    calls = part.parts[0].calls if part.parts else []
+    functions = [{"function": {"name": call.name, "arguments": json.loads(call.arguments)}} for call in calls]
+    took = time.perf_counter_ns() - start
+    yield of(
+        {text: "", **({"tool_calls": functions} if functions else {})},
+        done=True,
+        done_reason=generation.finish_reason,
+        total_duration=took,
+        load_duration=0,
+        prompt_eval_count=generation.prompt_length,
+        prompt_eval_duration=0,
+        eval_count=len(generation.tokens),
+        eval_duration=took,
+    )
+
+
+async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """A JSON object a line; a fault that comes while they are sent is the last."""
+    try:
+        async for part in objects:
+            yield json.dumps(part) + "\n"
+    except FastattnError as error:
+        yield json.dumps({"error": str(error)}) + "\n"
+
+
+@router.post("/embed")
+async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
+    start = time.perf_counter_ns()
+    options = {"normalize_embeddings": True, "truncate_dim": body.dimensions}
+    texts = as_list(body.input)
+    vectors_BD, tokens, _ = await service.embed(texts, body.name, truncate=body.truncate, count=True, **options)
+    took = time.perf_counter_ns() - start
+    durations = {"total_duration": took, "load_duration": 0, "prompt_eval_count": tokens}
+    return {"model": body.model, "embeddings": vectors_BD.tolist(), **durations}
+
+
+@router.post("/embeddings")
+async def embeddings(body: OllamaOldEmbedBody, service: Serving) -> dict[str, Any]:
+    vectors_BD, _, _ = await service.embed([body.prompt], body.name, truncate=True)
+    return {"embedding": vectors_BD[0].tolist()}
+
+
+@router.get("/tags")
+async def tags(service: Serving) -> dict[str, Any]:
+    return {"models": [_described(service, name) for name in service.models.names_of((Generator, Encoder))]}
+
+
+@router.get("/ps")
+async def loaded(service: Serving) -> dict[str, Any]:
+    """The models in memory."""
+    names = service.models.names_of((Generator, Encoder))
+    return {"models": [_described(service, name) for name in names if service.models.served[name].model is not None]}
+
+
+@router.post("/show")
+async def show(body: ModelBody, service: Serving) -> dict[str, Any]:
+    name = service.models.find(body.name, Generator, Encoder)
+    is_generator = service.models.served[name].kind is Generator
+    async with service.models.use(name) as model:
+        template = model.chat_template.source if is_generator and model.has_chat_template else ""
+        context = model.max_length
+    capabilities = ["completion", *(["tools"] if "tools" in template else [])] if is_generator else ["embedding"]
+    info = {"general.architecture": "fastattn", "fastattn.context_length": context}
+    described = {"details": _described(service, name)["details"], "model_info": info, "capabilities": capabilities}
+    return {"modelfile": "", "parameters": "", "template": template, **described}
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    return {"version": VERSION}
+
+
+def _described(service: Service, name: str) -> dict[str, Any]:
+    kind = service.models.served[name].kind.__name__.lower()
+    details = {"format": "fastattn", "family": kind, "families": [kind], "parameter_size": ""}
+    details["quantization_level"] = service.settings.precision
+    tagged = f"{name}:latest"
+    return {
+        "name": tagged,
+        "model": tagged,
+        "modified_at": "1970-01-01T00:00:00Z",
+        "size": 0,
+        "digest": "",
+        "details": details,
+    }

@@ -1,0 +1,98 @@
+"""The common parts of OpenAI's routes that generate: options of sampling, events, usage, log-probabilities."""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any
+
+from fastapi.responses import StreamingResponse
+from pydantic import Field, StrictBool
+
+from fastattn.errors import FastattnError
+from fastattn.generation.calls import Generation
+from fastattn.serve.dialects.body import Body
+
+MOST_STOPS, MOST_ANSWERS = 4, 16
+
+
+class StreamOptions(Body):
+    include_usage: StrictBool = False
+
+
+class SamplingBody(Body):
+    model: str
+    stream: StrictBool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    user: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options of ``Generator.generate``; what has no effect is left out."""
+        options: dict[str, Any] = {
+            "max_new_tokens": self.max_tokens,
+            "presence_penalty": self.presence_penalty or None,
+            "frequency_penalty": self.frequency_penalty or None,
+            "repetition_penalty": None if self.repetition_penalty == 1 else self.repetition_penalty,
+            "seed": self.seed,
+            "stop": self.stop or None,
+            "num_hypotheses": self.n if self.n != 1 else None,
+        }
+        if self.temperature == 0:
+            options["sampling_topk"] = 1
+        else:
+            top_k = None if self.top_k is None else max(0, self.top_k)
+            options |= {"sampling_temperature": self.temperature, "sampling_topp": self.top_p}
+            options |= {"sampling_topk": top_k, "sampling_minp": self.min_p or None}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def head_of(prefix: str, model: str) -> dict[str, Any]:
+    return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+
+def usage_of(generations: Sequence[Generation], prompts: int = 1) -> dict[str, int]:
+    """Tokens of so many prompts, each with as many answers as the others."""
+    read = sum(generation.prompt_length for generation in generations[:: len(generations) // prompts])
+    written = sum(len(generation.tokens) for generation in generations)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+    """The log-probability of each token of an answer."""
+    assert generation.log_probs is not None
+    entries = []
+    for token, log_prob in zip(generation.tokens, generation.log_probs.tolist()):
+        text = decode([token])
+        entries.append({"token": text, "logprob": log_prob, "bytes": list(text.encode()), "top_logprobs": []})
+    return {"content": entries, "refusal": None}
+
+
+def events_of(chunks: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
+    """Chunks as server-sent events; a fault that comes while they are sent is the last."""
+
+    async def events() -> AsyncIterator[str]:
+        try:
+            async for chunk in chunks:
+                yield f"data: {json.dumps(chunk)}\n\n"
+        except FastattnError as error:
+            yield f"data: {json.dumps(error_body(500, str(error)))}\n\n"
+            return
+        yield "data: [DONE]\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}

@@ -1,0 +1,285 @@
+"""What clients send beyond plain requests: unknown fields, tools, rules for answers, pairs to score, Ollama's lines."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
+from fastattn.generation.calls import Generation, TextScore
+from fastattn.generation.generator import Generator
+from fastattn.serve.models import ServedModel
+from fastattn.vectors.sparse import SparseVectors
+from tests.serve.recorders import MODELS, record_models
+from tests.serve.serving import serving
+
+HELLO = [{"role": "user", "content": "a"}]
+PARAMETERS = {"type": "object", "properties": {"x": {"type": "string"}}}
+FUNCTION = {"name": "f", "description": "does", "parameters": PARAMETERS}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": "y"}'}}
+BROKEN_CALL = {"function": {"name": "f", "arguments": "[1"}}
+READ_CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": "y"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CHOSEN = {
+    "type": "object",
+    "properties": {"name": {"const": "f"}, "arguments": PARAMETERS},
+    "required": ["name", "arguments"],
+    "additionalProperties": False,
+}
+# Fields of OpenAI's conversations, and what arrives at the model.
+CONVERSATIONS = [
+    ({"store": True, "metadata": {"a": "b"}, "parallel_tool_calls": False}, {}),
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+     {"messages": [{"role": "user", "content": "a\nb"}]}),
+    ({"messages": [{"role": "developer", "content": "a", "name": "n"}]},
+     {"messages": [{"role": "system", "content": "a", "name": "n"}]}),
+    ({"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "r", "x": 1},
+                   {"role": "tool", "content": "z", "tool_call_id": "1"}]},
+     {"messages": [{"role": "assistant", "content": "", "reasoning_content": "r", "tool_calls": [READ_CALL]},
+                   {"role": "tool", "content": "z", "tool_call_id": "1"}]}),
+    ({"tools": [TOOL]}, {"template_variables": {"tools": [TOOL]}}),
+    ({"tools": [TOOL], "tool_choice": "none"}, {}),
+    ({"tools": [TOOL], "tool_choice": "required"},
+     {"template_variables": {"tools": [TOOL]}, "json_schema": {"anyOf": [CHOSEN]}}),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+     {"template_variables": {"tools": [TOOL]}, "json_schema": {"anyOf": [CHOSEN]}}),
+    ({"response_format": {"type": "text"}}, {}),
+    ({"response_format": {"type": "json_object"}}, {"json_schema": {"type": "object"}}),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}},
+     {"json_schema": SCHEMA}),
+    ({"chat_template_kwargs": {"enable_thinking": False}}, {"template_variables": {"enable_thinking": False}}),
+    ({"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.2},
+     {"sampling_minp": 0.1, "sampling_topk": 5, "repetition_penalty": 1.2}),
+    ({"min_p": 0.0, "top_k": -1, "repetition_penalty": 1.0, "presence_penalty": 0}, {"sampling_topk": 0}),
+]  # fmt: skip
+# Fields of Ollama's requests, and what arrives at the model.
+OLLAMA = [
+    ("chat", {"messages": HELLO}, {"messages": HELLO}),
+    ("chat", {"messages": HELLO, "format": "json", "keep_alive": "5m"},
+     {"messages": HELLO, "json_schema": {"type": "object"}}),
+    ("chat", {"messages": HELLO, "format": SCHEMA, "think": False},
+     {"messages": HELLO, "json_schema": SCHEMA, "template_variables": {"enable_thinking": False}}),
+    ("chat", {"messages": [{"role": "assistant", "content": "", "thinking": "t", "tool_calls": [
+        {"function": {"name": "f", "arguments": {"x": "y"}}}]}, {"role": "tool", "content": "z", "tool_name": "f"}],
+        "tools": [TOOL]},
+     {"messages": [{"role": "assistant", "content": "", "reasoning_content": "t", "tool_calls": [
+         {"type": "function", "function": {"name": "f", "arguments": {"x": "y"}}}]},
+         {"role": "tool", "content": "z", "name": "f"}], "template_variables": {"tools": [TOOL]}}),
+    ("chat", {"messages": HELLO, "options": {"num_predict": 7, "temperature": 0.5, "top_k": 3, "top_p": 0.9,
+                                            "min_p": 0.1, "repeat_penalty": 1.2, "seed": 4, "stop": ["b"], "x": 1}},
+     {"messages": HELLO, "max_new_tokens": 7, "sampling_temperature": 0.5, "sampling_topk": 3, "sampling_topp": 0.9,
+      "sampling_minp": 0.1, "repetition_penalty": 1.2, "seed": 4, "stop": ["b"]}),
+    ("chat", {"messages": HELLO, "options": {"num_predict": -1, "temperature": 0, "top_p": 0.9, "presence_penalty": 0.5,
+                                            "frequency_penalty": 0.4}},
+     {"messages": HELLO, "sampling_topk": 1, "presence_penalty": 0.5, "frequency_penalty": 0.4}),
+    ("generate", {"prompt": "a", "system": "s"}, {"messages": [{"role": "system", "content": "s"}, *HELLO]}),
+    ("generate", {"prompt": "a", "raw": True}, {"prompt": "a"}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def seen():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        seen = record_models(monkeypatch)
+        monkeypatch.setattr(Generator, "has_chat_template", True)
+        monkeypatch.setattr(Generator, "max_length", 99)
+        monkeypatch.setattr(Generator, "decode", lambda self, ids: "".join(f"<{index}>" for index in ids))
+        monkeypatch.setattr(Generator, "score", lambda self, texts: [
+            TextScore([8, 9], np.float32([-0.5])) for _ in texts])  # fmt: skip
+        yield seen
+
+
+@pytest.fixture(scope="module")
+def asked(seen):
+    with serving(models=MODELS) as asked:
+        yield asked
+
+
+def arrived(seen, call):
+    found = {key.removeprefix(f"{call}."): value for key, value in seen.items() if key.startswith(f"{call}.")}
+    return {key: value for key, value in found.items() if key not in ("details", "caller")}
+
+
+def test_what_conversations_say_arrives(asked, seen):
+    for stream in (False, True):
+        call = f"Generator.{'stream' if stream else 'generate'}_async"
+        for fields, expected in CONVERSATIONS:
+            seen.clear()
+            body = {"model": "lm", "messages": HELLO, "stream": stream, **fields}
+            status, content, _ = asked.raw("POST", "/v1/chat/completions", body)
+            assert (status, arrived(seen, call)) == (200, {"messages": HELLO} | expected), (fields, content)
+    for fields, words in (
+        ({"messages": [{"role": "user", "content": None}]}, "role user should have a content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}]},
+            "JSON object",
+        ),
+        ({"tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "names 'g'"),
+        ({"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}}, "not both"),
+        ({"response_format": {"type": "json_schema"}}, "with a schema"),
+    ):
+        status, answer = asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO, **fields})
+        assert status == 400 and words in answer["error"]["message"], (fields, answer)
+
+
+def answering(monkeypatch, text):
+    """Have the language model give this answer, a character at a time in streams."""
+    generation = Generation(text, [1, 2], -1.0, "stop", 5, np.float32([-0.25, -0.5]))
+
+    async def generate(self, prompts=None, **options):
+        return generation if prompts is None else [generation for _ in prompts]
+
+    async def stream(self, *prompt, **options):
+        for character in text:
+            yield character
+        yield generation
+
+    monkeypatch.setattr(Generator, "generate_async", generate)
+    monkeypatch.setattr(Generator, "stream_async", stream)
+
+
+def streamed(asked, path, body):
+    content = asked.raw("POST", path, {**body, "stream": True})[1].decode()
+    if path.startswith("/api"):
+        return [json.loads(line) for line in content.splitlines()]
+    return [json.loads(line.removeprefix("data: ")) for line in content.split("\n\n")[:-2]]
+
+
+def test_answers_have_reasoning_and_calls_apart(asked, monkeypatch):
+    answering(monkeypatch, '<think>hm</think>So: <tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>')
+    body = {"model": "lm", "messages": HELLO, "tools": [TOOL], "logprobs": True}
+    (choice,) = asked.post("/v1/chat/completions", body)[1]["choices"]
+    call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": '{"x": "y"}'}}
+    message = {"role": "assistant", "content": "So: ", "reasoning_content": "hm", "tool_calls": [call]}
+    assert (choice["message"], choice["finish_reason"]) == (message, "tool_calls")
+    first = {"token": "<1>", "logprob": -0.25, "bytes": [60, 49, 62], "top_logprobs": []}
+    assert choice["logprobs"]["content"][0] == first and len(choice["logprobs"]["content"]) == 2
+    chunks = [chunk["choices"][0] for chunk in streamed(asked, "/v1/chat/completions", body)]
+    deltas = [chunk["delta"] for chunk in chunks]
+    for kind, text in (("content", "So: "), ("reasoning_content", "hm")):
+        assert "".join(delta.get(kind, "") for delta in deltas) == text
+    assert deltas[-2] == {"tool_calls": [{"index": 0, **call}]} and chunks[-1]["finish_reason"] == "tool_calls"
+    assert chunks[-1]["logprobs"] == choice["logprobs"]
+    body = {"model": "lm:latest", "messages": HELLO, "tools": [TOOL]}
+    lines = streamed(asked, "/api/chat", body)
+    assert "".join(line["message"]["content"] for line in lines) == "So: "
+    assert "".join(line["message"].get("thinking", "") for line in lines) == "hm"
+    functions = [{"function": {"name": "f", "arguments": {"x": "y"}}}]
+    assert lines[-1]["message"]["tool_calls"] == functions and [line["done"] for line in lines[-2:]] == [False, True]
+    whole = asked.post("/api/chat", {**body, "stream": False})[1]
+    expected = {"role": "assistant", "content": "So: ", "thinking": "hm", "tool_calls": functions}
+    assert whole["message"] == expected and (whole["eval_count"], whole["done_reason"]) == (2, "stop")
+
+
+def test_a_prompt_that_ends_in_reasoning(asked, monkeypatch):
+    template = SimpleNamespace(source="<think>", render=lambda *given, **variables: "...<think>\n")
+    monkeypatch.setattr(Generator, "chat_template", template)
+    answering(monkeypatch, "hm</think>Yes.")
+    (choice,) = asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO})[1]["choices"]
+    assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("hm", "Yes.")
+
+
+def test_continuations(asked, monkeypatch):
+    answering(monkeypatch, "bc")
+    body = {"model": "lm", "prompt": "a"}
+    answer = asked.post("/v1/completions", body)[1]
+    assert answer["choices"] == [{"index": 0, "text": "bc", "logprobs": None, "finish_reason": "stop"}]
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    as_list = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
+    assert [choice["text"] for choice in as_list["choices"]] == ["<1>bc", "<2><3>bc"]
+    assert as_list["choices"][1]["logprobs"] == {
+        "tokens": ["<8>", "<9>", "<1>", "<2>"], "token_logprobs": [None, -0.5, -0.25, -0.5], "top_logprobs": None,
+        "text_offset": [0, 3, 6, 9],
+    }  # fmt: skip
+    assert as_list["usage"]["prompt_tokens"] == 10
+    chunks = streamed(asked, "/v1/completions", body | {"stream_options": {"include_usage": True}})
+    assert (
+        "".join(chunk["choices"][0]["text"] for chunk in chunks[:-1]) == "bc" and chunks[-1]["usage"] == answer["usage"]
+    )
+    assert asked.post("/v1/completions", body | {"prompt": ["a", "b"], "stream": True})[0] == 400
+    assert [line["response"] for line in streamed(asked, "/api/generate", {"model": "lm", "prompt": "a"})] == [
+        "b",
+        "c",
+        "",
+    ]
+    assert asked.post("/api/generate", {"model": "lm", "prompt": "a", "stream": False})[1]["response"] == "bc"
+
+
+def test_what_ollamas_clients_ask_arrives(asked, seen):
+    for route, fields, expected in OLLAMA:
+        seen.clear()
+        assert asked.raw("POST", f"/api/{route}", {"model": "lm:latest", **fields})[0] == 200, fields
+        assert arrived(seen, "Generator.stream_async") == expected, fields
+    seen.clear()
+    answer = asked.post("/api/embed", {"model": "enc", "input": ["a", "b"], "truncate": False})[1]
+    assert len(answer["embeddings"]) == 2 and answer["prompt_eval_count"] == 6
+    assert arrived(seen, "Encoder.encode_async")["long"] == "error"
+    assert len(asked.post("/api/embeddings", {"model": "enc", "prompt": "a"})[1]["embedding"]) == 4
+    assert [model["name"] for model in asked.get("/api/tags")[1]["models"]] == ["enc:latest", "lm:latest"]
+    assert asked.get("/api/ps")[1]["models"] and asked.get("/api/version")[1]["version"]
+    assert asked.post("/api/show", {"name": "lm"})[1]["capabilities"] == ["completion"]
+    assert asked.post("/api/show", {"model": "nothing"}) == (404, {"error": "no such model; there are enc, lm"})
+
+
+def test_ranks_and_scores(asked, seen):
+    body = {"model": "rank", "query": "q", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": True}
+    for path in ("/v1/rerank", "/v2/rerank"):
+        answer = asked.post(path, body)[1]
+        assert answer["results"] == [{"index": 1, "relevance_score": 1.0, "document": {"text": "b"}}]
+        assert arrived(seen, "CrossEncoder.predict") == {"pairs": [("q", "a"), ("q", "b")]}
+    for first, second, pairs in (
+        ("q", ["a", "b"], [("q", "a"), ("q", "b")]),
+        (["p", "q"], ["a", "b"], [("p", "a"), ("q", "b")]),
+    ):
+        answer = asked.post("/score", {"text_1": first, "text_2": second})[1]
+        assert [entry["score"] for entry in answer["data"]] == [0.0, 1.0]
+        assert arrived(seen, "CrossEncoder.predict") == {"pairs": pairs}
+    assert asked.post("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]})[0] == 400
+
+
+def test_vectors_of_the_inference_server(monkeypatch):
+    models = {"enc": Encoder, "my-splade": SparseEncoder}
+    with pytest.MonkeyPatch.context() as patch:
+        record_models(patch)
+        patch.setattr(ServedModel, "read_kind", lambda self: setattr(self, "kind", models[self.name]))
+        patch.setattr(SparseEncoder, "__init__", lambda self, *given, **options: None)
+        patch.setattr(SparseEncoder, "close", lambda self: None)
+        sparse = SparseVectors(np.float32([2, 3]), np.int32([5, 7]), np.int64([0, 2]), (1, 9))
+        patch.setattr(SparseEncoder, "encode", lambda self, texts, **options: sparse)
+        patch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
+        patch.setattr(Encoder, "similarity", lambda self, a, b: np.arange(len(b), dtype=np.float32)[None])
+        patch.setattr(Encoder, "max_length", 12)
+        with serving(models=tuple((name, "nowhere") for name in models)) as asked:
+            assert np.shape(asked.post("/embed_all", {"inputs": "a"})[1]) == (1, 3, 4)
+            assert asked.post("/embed_sparse", {"inputs": "a"})[1] == [
+                [{"index": 5, "value": 2.0}, {"index": 7, "value": 3.0}]
+            ]
+            inputs = {"source_sentence": "a", "sentences": ["b", "c"]}
+            for path in ("/similarity", "/"):
+                assert asked.post(path, {"inputs": inputs})[1] == [0.0, 1.0]
+            assert np.shape(asked.post("/", {"inputs": ["a", "b"]})[1]) == (2, 4)
+            assert asked.post("/decode", {"ids": [1, 2]})[1] == ["text of [1, 2]"]
+            info = asked.get("/info")[1]
+            assert (info["model_id"], info["max_input_length"], info["model_type"]) == (
+                "enc",
+                12,
+                {"embedding": {"pooling": "model"}},
+            )
+            assert asked.raw("GET", "/ping")[0] == 200
+
+
+def test_unknown_fields_are_counted_and_logged_once_or_refused(seen, capfd):
+    body = {"model": "enc", "input": "a", "wished": 1}
+    with serving(models=MODELS) as asked:
+        before = asked.raw("GET", "/metrics")[1].decode().count("fastattn_unknown_fields_total{")
+        assert [asked.post("/v1/embeddings", body)[0] for _ in range(2)] == [200, 200]
+        assert 'fastattn_unknown_fields_total{body="EmbeddingsBody"} ' in asked.raw("GET", "/metrics")[1].decode()
+    assert capfd.readouterr().err.count('{"unknown_field": "wished", "body": "EmbeddingsBody"}') == 1 and before >= 0
+    with serving(models=MODELS, strict=True) as asked:
+        status, answer = asked.post("/v1/embeddings", body)
+        assert status == 400 and "the field 'wished' is not known" in answer["error"]["message"]
+        assert asked.post("/v1/embeddings", {"model": "enc", "input": "a"})[0] == 200

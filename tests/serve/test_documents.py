@@ -1,0 +1,103 @@
+"""Text with tags, glossaries and documents by HTTP, translated by a real model."""
+
+import json
+import time
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.serve.settings import Refusal
+from fastattn.serve.stored import FileStore
+from tests.serve.serving import serving
+
+
+@pytest.fixture(scope="module")
+def asked(pulled):
+    with serving(models=(("en-pt", str(pulled("en-pt"))),)) as asked:
+        yield asked
+
+
+def upload(asked, file, content, **fields):
+    parts = [
+        f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
+    ]
+    head = f'--x\r\ncontent-disposition: form-data; name="file"; filename="{file}"\r\n\r\n'
+    body = "".join(parts).encode() + head.encode() + content + b"\r\n--x--\r\n"
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    status, answer, _ = asked.raw("POST", "/v2/document", body, **kind)
+    return status, json.loads(answer)
+
+
+def test_text_with_tags_keeps_them(asked):
+    page = "<p>Good <b>morning</b>.</p>"
+    translated = "<p>Bom <b>dia</b>.</p>"
+    libre = {"q": page, "source": "en", "target": "pt", "format": "html"}
+    assert asked.post("/translate", libre) == (200, {"translatedText": translated})
+    assert asked.post("/translate", libre | {"q": [page, "a"], "source": "auto"})[1]["translatedText"][0] == translated
+    deepl = {"text": page, "source_lang": "EN", "target_lang": "PT", "tag_handling": "html"}
+    assert asked.post("/v2/translate", deepl)[1]["translations"][0]["text"] == translated
+    xml = "<Doc a='1'><T>Good <i>morning</i>.</T><!-- x --><T>Good night.</T></Doc>"
+    deepl |= {"text": xml, "tag_handling": "xml"}
+    assert asked.post("/v2/translate", deepl)[1]["translations"][0]["text"] == (
+        "<Doc a='1'><T>Bom <i>dia</i>.</T><!-- x --><T>Boa noite.</T></Doc>"
+    )
+    kept = asked.post("/v2/translate", deepl | {"ignore_tags": "i", "text": "<x>Good <i>morning</i>.</x>"})[1]
+    assert kept["translations"][0]["text"] == "<x>Bom <i>morning</i>.</x>"
+    status, answer, _ = asked.raw("POST", "/translate", libre | {"q": "a " * 30_000})
+    assert status == 413 and b"50000 characters" in answer
+
+
+def test_glossaries_and_documents_are_their_callers(asked):
+    entries = {
+        "name": "n",
+        "source_lang": "EN",
+        "target_lang": "PT",
+        "entries": "house\tmoradia\n",
+        "entries_format": "tsv",
+    }
+    status, glossary = asked.post("/v2/glossaries", entries)
+    assert status == 201 and (glossary["entry_count"], glossary["ready"], glossary["source_lang"]) == (1, True, "en")
+    name = glossary["glossary_id"]
+    assert asked.get("/v2/glossaries")[1]["glossaries"] == [glossary] == [asked.get(f"/v2/glossaries/{name}")[1]]
+    assert asked.raw("GET", f"/v2/glossaries/{name}/entries")[1] == b"house\tmoradia"
+    body = {"text": "The house is old.", "source_lang": "EN", "target_lang": "PT", "glossary_id": name}
+    assert "moradia" in asked.post("/v2/translate", body)[1]["translations"][0]["text"]
+    assert "moradia" in asked.post("/v2/translate", body | {"tag_handling": "html"})[1]["translations"][0]["text"]
+    status, document = upload(
+        asked, "a.html", b"<p>The house is old.</p>", source_lang="EN", target_lang="PT", glossary_id=name
+    )
+    assert status == 200
+    path = f"/v2/document/{document['document_id']}"
+    assert asked.post(path, document)[1]["status"] == "done"
+    assert b"moradia" in asked.raw("POST", f"{path}/result", document)[1]
+    assert asked.raw("POST", f"{path}/result", document)[0] == 404
+    assert upload(asked, "a.exe", b"x", target_lang="PT")[0] == 400
+    assert upload(asked, "a.docx", b"x", target_lang="PT")[0] == 400  # its language is not looked for
+    assert asked.raw("DELETE", f"/v2/glossaries/{name}")[0] == 204 and asked.get("/v2/glossaries")[1] == {
+        "glossaries": []
+    }
+    assert asked.post("/v2/glossaries", entries | {"entries": "house"})[0] == 400
+
+
+def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):
+    store = FileStore(tmp_path / "kept" / "files", most=2, seconds=60.0)
+    first = store.put("a", b"1", name="n")
+    assert store.get("a", first.id).content == b"1" and store.of("b") == []
+    with pytest.raises(Refusal, match="nothing with this id"):
+        store.get("b", first.id)
+    store.put("a", b"2")
+    with pytest.raises(Refusal, match="2 files are kept"):
+        store.put("a", b"3")
+    monkeypatch.setattr("fastattn.serve.stored.time", SimpleNamespace(time=Mock(return_value=time.time() + 61)))
+    assert store.of("a") == [] and not list((tmp_path / "kept" / "files").iterdir())
+
+
+def test_tokens_have_the_vectors_that_the_mean_is_of(pulled):
+    encoder = Encoder(pulled("minilm"))
+    tokens_TD, single_D = encoder.encode_tokens("Somebody reads this."), encoder.encode("Somebody reads this.")
+    mean_D = tokens_TD.mean(axis=0)
+    np.testing.assert_allclose(mean_D / np.linalg.norm(mean_D), single_D, atol=1e-5)
+    assert [len(rows) for rows in encoder.encode_tokens(["a", "two words", ""])] == [3, 4, 2]
