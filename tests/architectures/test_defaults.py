@@ -61,7 +61,7 @@ def described(values: dict[str, Any]) -> list[Any]:
     config = JsonObject(values, "config.json")
     architecture = find_architecture(config)
     spec = architecture.spec(config)
-    found: list[Any] = [spec, architecture.table(config, spec), architecture.unused(config)]
+    found: list[Any] = [spec, architecture.table(config, spec), architecture.unused_prefixes(config)]
     for name, head in architecture.heads.items():
         found += [head.spec(config, spec, 2), head.table(config, spec)]
         config.values["architectures"] = [name]

@@ -127,8 +127,8 @@ def shorten(value: object) -> str:
 
 def first_repeated(names: Iterable[str]) -> str:
     """The first name that occurs a second time; StopIteration where none does."""
-    seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    earlier_names: set[str] = set()
+    return next(name for name in names if name in earlier_names or earlier_names.add(name))  # type: ignore[func-returns-value]
 
 
 def _integer(digits: str) -> int:

@@ -118,10 +118,10 @@ def _parse_scalar(text: str, location: str) -> str | None:
     match = QUOTED_VALUE.fullmatch(text)
     if match is not None:
         return _unquote(match[1], location)
-    plain = COMMENT.split(text, 1)[0].rstrip()
-    if plain.startswith(RESERVED) or ": " in plain or plain.endswith(":"):
+    plain_value = COMMENT.split(text, 1)[0].rstrip()
+    if plain_value.startswith(RESERVED) or ": " in plain_value or plain_value.endswith(":"):
         raise CheckpointError(f"{location}: should be one value or a list, is {shorten(text)}")
-    return None if plain in NULLS else plain
+    return None if plain_value in NULLS else plain_value
 
 
 def _unquote(quoted: str, location: str) -> str:

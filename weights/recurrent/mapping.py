@@ -76,6 +76,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
         tuple,
     ),
 }
+FIELDS = {"absent": "default", "piece": "split"}  # option -> the field of TensorSources, where names differ
 # Fields of TranslationText that [text] cannot set, with their values.
 FIXED_FIELDS = {
     "source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None,
@@ -247,7 +248,7 @@ def _sources(tensors: JsonObject, name: str) -> TensorSources:
         if option not in OPTIONS or not OPTIONS[option][0](setting):
             expected = OPTIONS[option][1] if option in OPTIONS else f"one of names, {', '.join(OPTIONS)}"
             raise tensors.error(name, f"a table whose {shorten(option)} is {expected}", value)
-    return sources(*names, **{option: OPTIONS[option][2](setting) for option, setting in options.items()})
+    return sources(*names, **{FIELDS.get(name, name): OPTIONS[name][2](value) for name, value in options.items()})
 
 
 def _stack(

@@ -165,7 +165,6 @@ ALBERT_TABLE = EMBEDDING | {
     "encoder.layers.#.feed_forward.outer.*": sources(f"{ALBERT_LAYER}.ffn_output.*"),
     "encoder.layers.#.feed_forward.norm.*": sources(f"{ALBERT_LAYER}.full_layer_layer_norm.*"),
 }
-
 ALBERT_PREDICTIONS = masked_head(
     "predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"
 )
@@ -251,7 +250,6 @@ DISTILBERT_LAYERS = {
 }
 # DistilBERT's table of positions may hold sinusoids, which are stored like learned positions.
 DISTILBERT_IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
-
 DISTILBERT_HEADS = {
     SEQUENCE: dense_head("first", "pre_classifier", "classifier", "relu"),
     TOKENS: linear_head("each", "classifier"),

@@ -83,7 +83,8 @@ def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
     rows = spec.stacks["encoder"].vocabulary
     tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), rows)
     by_id = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
-    return Tokens(by_id, unknown_token(tokenizer), folder.where(FILE), *tokens_around_text(tokenizer), tokenizer=data)
+    before, after = tokens_around_text(tokenizer)
+    return Tokens(by_id, unknown_token(tokenizer), folder.where(FILE), before, after, data)
 
 
 def tokenizer_text(
