@@ -37,7 +37,7 @@ def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch, tmp
         near(module(x), golden(case))
         for view in case.views:
             near(getattr(module, view)(x), golden(case, view))
-    fastattn.ops._loaded.pop("reference", None)
+    fastattn.ops._backends.pop("reference", None)
     module = module_of(case)
     all_BCYX = module(x)
     for b in range(len(x)):

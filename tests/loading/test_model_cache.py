@@ -63,7 +63,7 @@ def test_the_third_process_reads_nothing_and_each_precision_keeps_its_own(folder
 def test_each_device_keeps_its_own(folder, reads, monkeypatch):
     """Even of the same layout: what a device's operations packed may be of classes of their own."""
     monkeypatch.setitem(ops.BACKENDS, "another", "fastattn.ops.cpu")
-    monkeypatch.setattr(ops, "_loaded", {})
+    monkeypatch.setattr(ops, "_backends", {})
     for device, count in (("cpu", 2), ("another", 3)):  # the second finds its weights packed
         assert len({vectors(folder, device=device) for _ in range(3)}) == 1 and len(reads) == count
 

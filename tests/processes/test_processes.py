@@ -211,7 +211,7 @@ def test_numbers_of_processes_that_are_none(folder):
 def test_in_the_precision_and_on_the_device(made_of, tmp_path, monkeypatch):
     """The device, which only this program knows, is theirs too: they say that they have none of that name."""
     monkeypatch.setitem(ops.BACKENDS, "another", "fastattn.ops.cpu")
-    monkeypatch.setattr(ops, "_loaded", {})
+    monkeypatch.setattr(ops, "_backends", {})
     checkpoint = random_checkpoint(21) if made_of is Translator else Checkpoint(SPEC, TENSORS, TEXT)
     convert.write(tmp_path, checkpoint, "float32")
     with made_of(tmp_path, "int8", threads=1, processes=2, device="another") as made:

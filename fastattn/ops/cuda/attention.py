@@ -705,9 +705,7 @@ def attention_step(
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
-    pieces = max(
-        -(-key_index.index_RS.shape[1] // PIECE), 1
-    )  # not from the stops, which a recorded step does not know yet
+    pieces = max(-(-key_index.index_RS.shape[1] // PIECE), 1)  # a recorded step does not know the stops yet
     query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
     value = head_layout(value_ME, heads.value_column, V)
     lists = card.upload(key_index.index_RS), card.upload(key_index.stops_N)
