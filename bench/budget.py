@@ -27,13 +27,16 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
-    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.search", "", "_numbered")),
+    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.search", "", "_with_numbers")),
     "shortlist": (("decoding.search", "Candidates", "select_outputs"),),
     "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
     "tokens": (("translation.pipeline", "Pipeline", "_translation_of"),),
-    "joining": (("translation.pipeline", "Pipeline", "_join"), ("translation.pipeline", "Pipeline", "_detail")),
+    "joining": (
+        ("translation.pipeline", "Pipeline", "_join"),
+        ("translation.pipeline", "Pipeline", "_join_with_details"),
+    ),
 }
 # Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {

@@ -230,7 +230,7 @@ class Model:
         sharing = {"batch": capacity.sentences(1), "one": 1}.get(mode, CALLERS)
         projection = matrices["decoder.projection.weight"] * (SHORTLISTED if self._name == "en-pt" else 1)
         weights = (layers["decoder"] + projection) * self._bytes * target / sharing
-        weights += layers["encoder"] * self._bytes * max(source / capacity.sources, 1 / sharing)
+        weights += layers["encoder"] * self._bytes * max(source / capacity.source_tokens, 1 / sharing)
         width = sum(sizes.row_widths) * target / 2 * (self._name != "en-pt") + sum(sizes.memory_widths) * source
         cache = width * np.dtype(sizes.row_dtype).itemsize * target
         return weights + cache, sizes.layer_weights
