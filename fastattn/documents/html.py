@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from itertools import accumulate, cycle, islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from fastattn.documents.marks import Mark, Marked, marked_from_tags, untranslated_text
+from fastattn.documents.marks import Marked, marked_from_tags, untranslated_text
 from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
 
 # Tags within a sentence; any other tag, also <br>, ends a sentence.
@@ -204,13 +204,13 @@ class Page:
             return "".join(self._tag(token, answers) for token in tokens)
         leading = "".join(_texts_before_point(tokens))
         trailing = "".join(_texts_before_point(tokens[::-1])[::-1])
-        output = leading[: len(leading) - len(leading.lstrip())]
+        output = [leading[: len(leading) - len(leading.lstrip())]]
         for kind, text, tags in answer.pieces():
             if kind == "close":
-                output += tags[1].source if tags[1] else ""
+                output.append(tags[1].source if tags[1] else "")
             else:
-                output += self._tag(tags[0], answers) if tags else html.escape(text, quote=False)
-        return output + trailing[len(trailing.rstrip()) :]
+                output.append(self._tag(tags[0], answers) if tags else html.escape(text, quote=False))
+        return "".join(output) + trailing[len(trailing.rstrip()) :]
 
 
 def _attribute_spans(tag: str) -> dict[str, tuple[int, int]]:
@@ -301,8 +301,8 @@ def _marked(tokens: list[SourceToken]) -> Marked:
     points = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in paired)
     first = next(points, len(tokens))  # the first token at a position; blanks beside it belong to the text
 
-    def text_of(number: int, text: str, marks: Sequence[Mark]) -> str:
-        drop = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
+    def text_of(number: int, last: str, is_behind_mark: bool) -> str:
+        drop = (not last and number <= first) or (last == " " and not is_behind_mark)
         own_text = re.sub(r"\s+", " ", tokens[number].text)
         return own_text.removeprefix(" ") if drop else own_text
 

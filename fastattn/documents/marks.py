@@ -88,31 +88,34 @@ class Node:
 def marked_from_tags(
     kinds: Sequence[str],
     closers: Mapping[int, int],
-    text_of: Callable[[int, str, Sequence[Mark]], str],
+    text_of: Callable[[int, str, bool], str],
     tag_of: Callable[[int, int | None], Any],
 ) -> Marked:
     """The text of pieces, with a mark for each tag: up to its closing tag, or at a position if the tag has none.
 
     kinds       of each piece: "text", or a kind of tag
     closers     index of an opening tag -> index of its closing tag
-    text_of     (index of a piece, text before it, marks before it) -> the piece's text, which a tag's mark keeps
+    text_of     (index of a piece, the last character before it, whether a mark begins behind that) -> the piece's text,
+                which a tag's mark keeps
     tag_of      (index of a tag, index of its closing tag) -> ``Mark.tag``
     """
-    closing_tags, text, marks, open_marks = set(closers.values()), "", list[Mark](), list[int]()
+    closing_tags, texts, marks, open_marks = set(closers.values()), [""], list[Mark](), list[int]()
+    length = 0
     for number, kind in enumerate(kinds):
-        piece_text = text_of(number, text, marks)
+        piece_text = text_of(number, texts[-1][-1:], bool(marks) and marks[-1].start == length)
         if number in closing_tags:
             index = open_marks.pop()
-            marks[index] = marks[index]._replace(end=len(text))
+            marks[index] = marks[index]._replace(end=length)
             continue
         if kind != "text":
-            end = len(text) + len(piece_text)
             tag = tag_of(number, closers.get(number))
-            marks.append(Mark(len(text), end, tag, bool(piece_text), len(open_marks)))
+            marks.append(Mark(length, length + len(piece_text), tag, bool(piece_text), len(open_marks)))
             if number in closers:
                 open_marks.append(len(marks) - 1)
-        text += piece_text
-    return Marked(text, tuple(marks))
+        if piece_text:
+            texts.append(piece_text)
+            length += len(piece_text)
+    return Marked("".join(texts), tuple(marks))
 
 
 def keep_matches(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
@@ -318,11 +321,12 @@ class MarkProjection:
         runs = dict[int, list[list[WordLink]]]()
         for owner, run in groupby(zip(owners, words), key=lambda pair: id(pair[0])):
             runs.setdefault(owner, []).append([word for _, word in run])
+        first = node.mark.end - len(node.text.lstrip())  # where the node's text begins and ends without blanks
+        last = node.mark.start + len(node.text.rstrip())
         for child in node.children:
             if child.start >= 0 or child.mark.start == child.mark.end:
                 continue
-            outside = self._source[node.mark.start : child.mark.start] + self._source[child.mark.end : node.mark.end]
-            if not outside.strip() and not child.mark.keeps:
+            if (first >= last or child.mark.start <= first and last <= child.mark.end) and not child.mark.keeps:
                 child.start, child.end = node.start, node.end
             elif child_runs := runs.get(id(child)):
                 self._place_around(child, max(child_runs, key=lambda run: run[-1].target[1] - run[0].target[0]), node)

@@ -252,6 +252,7 @@ class Encoder(EncoderBase):
         counts_B = np.array([len(ids) + special_count for ids in ids_B], np.int64)
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
 
+    @explains_options(TEXTS)
     def encode_tokens(self, texts: str | Iterable[str]) -> Any:
         """float32 [T, width] of each text: the last hidden state of each of its tokens, special ones included.
 

@@ -474,7 +474,7 @@ FORMS = {
 class Pool:
     """Stands for worker processes; keeps the options that it is given, and what it would send."""
 
-    least = 1
+    least_texts = 1
 
     def __init__(self, encoder):
         self.scheduler, self._text_vectors, self.options, self.sent = encoder._scheduler, encoder._text_vectors, [], []

@@ -168,7 +168,7 @@ def test_samples_of_hard_attention_are_their_seed_s_in_any_company(monkeypatch):
     model, sources = recurrent_model("hard", ops=operations), random_sources(6, seed=8)
     options = DRAWING | {"max_decoding_length": 8, "num_hypotheses": 3}
     alone = [plain(search(model, [source], [[5, 6]], seed=4, **options))[0] for source in sources]
-    little_room(monkeypatch, 2, TOKENS=60)
+    little_room(monkeypatch, 2, CACHE_ROWS=60)
     for threads in (1, 2):
         together = search(model, sources[::-1], [[5, 6]] * 6, threads, seed=4, **options)
         assert plain(together) == alone[::-1]

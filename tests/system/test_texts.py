@@ -25,7 +25,7 @@ Call = Callable[[Any, Any], Any]
 # Each public method with the place that takes texts.
 PLAIN = {
     "Translator": "translate submit translate_iter translate_tokens generate_tokens",
-    "Encoder": "encode encode_query encode_document submit encode_iter count_tokens",
+    "Encoder": "encode encode_query encode_document submit encode_iter encode_tokens count_tokens",
     "Generator": "generate submit generate_iter score",
     "LanguageModelTranslator": "translate submit translate_iter",
     "CrossEncoder": "predict count_pair_tokens",

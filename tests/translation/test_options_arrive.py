@@ -168,7 +168,7 @@ def through_a_process(served, patch, call, *arguments, **options):
         raise Sent
 
     patch.setattr(worker_processes, "_chunk", keep)
-    patch.setattr(translator._pool, "least", 1)
+    patch.setattr(translator._pool, "least_texts", 1)
     with pytest.raises(Sent):
         call(translator, *arguments, **options)
     what, *content = read_message(BytesIO(b"".join(map(bytes, message_parts(sent[0])))))
