@@ -288,13 +288,21 @@ class MarkProjection:
         if not node.children:
             return Marked(self._translation[node.start : node.end])
         self._place_children(node, words)
-        text, marks, position, word_starts = "", list[Mark](), node.start, [word.target[0] for word in words]
+        texts, marks, length, position = [""], list[Mark](), 0, node.start
+        word_starts = [word.target[0] for word in words]
+
+        def add(text: str) -> None:
+            nonlocal length
+            if text:
+                texts.append(text)
+                length += len(text)
+
         for child in sorted(node.children, key=lambda child: (child.start, child.end)):
-            text += self._translation[position : child.start]
+            add(self._translation[position : child.start])
             position, is_point = child.end, child.start == child.end
             blank_behind = self._source.startswith(" ", child.mark.end)
-            if is_point and text and not text.endswith(" ") and self._source.endswith(" ", 0, child.mark.start):
-                text += " "  # a mark between words has a blank before it if the text has one
+            if is_point and texts[-1][-1:] not in ("", " ") and self._source.endswith(" ", 0, child.mark.start):
+                add(" ")  # a mark between words has a blank before it if the text has one
                 position += not blank_behind and self._translation.startswith(" ", position, node.end)
             lacks_blank = is_point and child.end < node.end and not self._translation.startswith(" ", position)
             if child.mark.keeps:
@@ -304,12 +312,12 @@ class MarkProjection:
                 ends = child.start, child.end
                 first, behind = (bisect_left(word_starts, end) if child.children else 0 for end in ends)
                 inside = self.render(child, words[first:behind], depth + 1)
-            child_start = len(text)
-            text += inside.text
-            marks.append(Mark(child_start, len(text), child.mark.tag, child.mark.keeps, depth))
-            marks += _shifted(inside.marks, child_start)
-            text += " " * (lacks_blank and blank_behind)
-        return Marked(text + self._translation[position : node.end], tuple(marks))
+            marks.append(Mark(length, length + len(inside.text), child.mark.tag, child.mark.keeps, depth))
+            marks += _shifted(inside.marks, length)
+            add(inside.text)
+            add(" " * (lacks_blank and blank_behind))
+        add(self._translation[position : node.end])
+        return Marked("".join(texts), tuple(marks))
 
     def _place_children(self, node: Node, words: Sequence[WordLink]) -> None:
         """Place each child of a node; no child overlaps another."""
