@@ -311,7 +311,7 @@ class MarkProjection:
             else:
                 ends = child.start, child.end
                 first, behind = (bisect_left(word_starts, end) if child.children else 0 for end in ends)
-                inside = self.render(child, words[first:behind], depth + 1)
+                inside = self.render(child, _clipped(words[first:behind], child.end), depth + 1)
             marks.append(Mark(length, length + len(inside.text), child.mark.tag, child.mark.keeps, depth))
             marks += _shifted(inside.marks, length)
             add(inside.text)
@@ -497,6 +497,11 @@ class MarkProjection:
             return child_spans[index][1] if index < len(child_spans) and child_spans[index][0] < position else position
 
         return position_of
+
+
+def _clipped(words: Sequence[WordLink], end: int) -> list[WordLink]:
+    """The words up to a position in the translation, where a mark ends that cuts a word."""
+    return [word if word.target[1] <= end else word._replace(target=(word.target[0], end)) for word in words]
 
 
 def _common_length(mark: Mark, word: WordLink) -> int:

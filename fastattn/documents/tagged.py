@@ -9,11 +9,12 @@ from fastattn.documents.html import match_tags
 from fastattn.documents.marks import Marked, marked_from_tags
 from fastattn.documents.texts import DocumentPlan, decode_text
 
-_TOKEN = re.compile(
-    r"(?P<other><!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![^>]*>)"
-    r"|(?P<tag></?[^\s<>/=\"']+(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>)|(?P<text>[^<]+|<)",
-    re.DOTALL,
-)
+# What stays whole: its beginning -> its end.
+_SECTIONS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<!": ">"}
+_DOCTYPE = re.compile(r"<!DOCTYPE[^<>\[]*\[")
+_TAG = re.compile(r"</?[^\s<>/=\"'!?]+(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
+# An entity that XML does not define: its meaning is the document's own.
+_ENTITY = re.compile(r"(&(?!(?:amp|lt|gt|quot|apos);)\w+;)")
 _NAME = re.compile(r"</?([^\s<>/]+)")
 
 
@@ -67,15 +68,35 @@ def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> Document
 
 
 def _tokens(source: str) -> list[XmlToken]:
-    tokens = []
-    for match in _TOKEN.finditer(source):
-        tag = match["tag"] or ""
-        kind = "text" if match["text"] else "kept" if match["other"] else "open"
-        if kind == "open":
-            kind = "close" if tag.startswith("</") else "alone" if tag.endswith("/>") else "open"
-        name = _NAME.match(tag)
-        tokens.append(XmlToken(kind, name[1] if name else "", match[0], html.unescape(match["text"] or "")))
+    tokens, position, absent = list[XmlToken](), 0, set[str]()  # ends that do not come any more
+    while position < len(source):
+        end, kind, name = _section_end(source, position, absent), "kept", ""
+        if end < 0 and (tag := _TAG.match(source, position)):
+            end, kind, name = tag.end(), "open", _NAME.match(tag[0])[1]  # type: ignore[index]
+            kind = "close" if tag[0].startswith("</") else "alone" if tag[0].endswith("/>") else kind
+        if end >= 0:
+            tokens.append(XmlToken(kind, name, source[position:end]))
+        else:
+            end = source.find("<", position + 1)
+            end = len(source) if end < 0 else end
+            for number, text in enumerate(_ENTITY.split(source[position:end])):
+                kind, shown = ("kept", text) if number % 2 else ("text", html.unescape(text))
+                tokens += [XmlToken(kind, "", text, shown)] if text else []
+        position = end
     return tokens
+
+
+def _section_end(source: str, position: int, absent: set[str]) -> int:
+    """The end of a comment, CDATA, declaration or instruction that begins here; -1 if none does."""
+    for opening, closing in _SECTIONS.items():
+        if source.startswith(opening, position):
+            closing = "]>" if _DOCTYPE.match(source, position) else closing
+            end = -1 if closing in absent else source.find(closing, position + len(opening))
+            if end < 0:
+                absent.add(closing)
+                return -1
+            return end + len(closing)
+    return -1
 
 
 def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: XmlRules) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """Conversations as clients send them: messages, tools and rules for the answer, and how a model gets them."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +8,8 @@ from fastattn.errors import InputError
 from fastattn.generation.calls import Generation
 from fastattn.text.chat import ChatTemplate
 from fastattn.text.tool_calls import THINK, AnswerParts, SplitAnswer, answer_parts, call_schema
+
+RESERVED = frozenset(("messages", "add_generation_prompt", "self", "tools"))  # variables that templates get anyway
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,9 @@ class Conversation:
 
     @property
     def texts(self) -> list[str]:
-        """What the model reads: contents, calls and tools."""
-        contents = [str(message.get("content") or "") for message in self.messages]
-        calls = [json.dumps(message["tool_calls"]) for message in self.messages if message.get("tool_calls")]
-        return [*contents, *calls, *([json.dumps(self.tools)] if self.tools else [])]
+        """What the model reads: each message, then tools, variables and the schema of the answer."""
+        more = "".join(_strings([self.tools, self.variables, self.options.get("json_schema")]))
+        return ["".join(_strings({**message, "role": ""})) for message in self.messages] + ([more] if more else [])
 
     def arguments(self, template: ChatTemplate) -> dict[str, Any]:
         """The arguments of ``Generator.generate``."""
@@ -42,11 +42,15 @@ class Conversation:
             messages = [{**message, "role": _known_role(message["role"])} for message in messages]
         if self._tool_names:
             variables["tools"] = list(self.tools)
+        if not RESERVED.isdisjoint(variables.keys() - {"tools"} if self._tool_names else variables):
+            raise InputError(f"chat_template_kwargs should name none of {', '.join(sorted(RESERVED))}")
+        if self.tool_choice not in ("auto", "none") and "json_schema" in arguments:
+            raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
+        if self.tool_choice not in ("auto", "none") and not self.tools:
+            raise InputError("tool_choice asks for a call, and there are no tools")
         if self._tool_names and self.tool_choice != "auto":
             functions = [tool["function"] for tool in self.tools]
             name = None if self.tool_choice == "required" else self.tool_choice
-            if "json_schema" in arguments:
-                raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
             arguments["json_schema"] = call_schema(functions, name, template.source)
         if variables:
             arguments["template_variables"] = variables
@@ -54,7 +58,9 @@ class Conversation:
 
     @property
     def _tool_names(self) -> list[str]:
-        return [] if self.tool_choice == "none" else [tool["function"]["name"] for tool in self.tools]
+        """The tools that the answer may call: none where it has a form of its own."""
+        is_free = self.tool_choice != "none" and "json_schema" not in self.options
+        return [tool["function"]["name"] for tool in self.tools] if is_free else []
 
     def parts(self, template: ChatTemplate) -> AnswerParts:
         """What splits the answer as it comes."""
@@ -64,11 +70,21 @@ class Conversation:
         return answer_parts(generation.text, self._tool_names, self._is_in_reasoning(template))
 
     def _is_in_reasoning(self, template: ChatTemplate) -> bool:
-        if THINK not in template.source:
-            return False
         arguments = self.arguments(template)
+        if THINK not in template.source or "json_schema" in arguments:
+            return False
         prompt = template.render(arguments["messages"], **arguments.get("template_variables", {}))
         return prompt.rstrip().endswith(THINK)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The texts within plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for item in value.items() for part in item for text in _strings(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for item in value for text in _strings(item))
 
 
 def _known_role(role: str) -> str:

@@ -32,7 +32,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PATHS_WITHOUT_KEY = ("/", "/health", "/ping", "/frontend/settings")
 PATHS_WITHOUT_LIMIT = ("/health", "/ping", "/metrics")  # answered under any load
 UNKNOWN_SHARE = 4  # of the requests in progress, one in so many may have a key that is not read yet
-EVENT_STREAM = b"text/event-stream"
+EVENT_STREAM, LINE_STREAM = b"text/event-stream", b"application/x-ndjson"
 FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
@@ -249,7 +249,7 @@ class Answer:
         self._send = send
         self.scope, self.body = scope, b""
         self.status: int | None = None
-        self._streams = False
+        self._stream_kind = b""
         # RFC 9112, 6.3: further bytes on such a connection may be a smuggled request.
         self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
         client_id = _header(scope, b"x-request-id").decode("latin-1")
@@ -258,7 +258,8 @@ class Answer:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._streams = any(value.startswith(EVENT_STREAM) for _, value in message.get("headers", ()))
+            kind = next((value for name, value in message.get("headers", ()) if name == b"content-type"), b"")
+            self._stream_kind = next((stream for stream in (EVENT_STREAM, LINE_STREAM) if kind.startswith(stream)), b"")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
             if self._has_two_lengths:
                 message["headers"].append((b"connection", b"close"))
@@ -272,8 +273,9 @@ class Answer:
         """Answer with a refusal: as the last event of a stream that has begun; any other begun answer is cut off."""
         if self.status is None:
             await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _receive_disconnect, self.send)
-        elif self._streams:
-            event = f"data: {json.dumps(body)}\n\n".encode()
+        elif self._stream_kind:
+            is_event = self._stream_kind == EVENT_STREAM
+            event = (f"data: {json.dumps(body)}\n\n" if is_event else f"{json.dumps(body)}\n").encode()
             await self._send({"type": "http.response.body", "body": event, "more_body": False})
         else:
             raise ConnectionAbortedError(str(refusal))

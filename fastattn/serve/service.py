@@ -27,13 +27,14 @@ from fastattn.serve.conversation import Conversation
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.serve.stored import FileStore
+from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
 from fastattn.text.tool_calls import SplitAnswer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
-from fastattn.vectors.sparse import SparseVectors
+from fastattn.vectors.sparse import SparseVectors, join_rows
 
 # The caller whose request this is, by the number of a key or by an address: callers take turns. The gate sets it.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
@@ -44,7 +45,7 @@ TEXTS_AT_ONCE = 16  # texts that are scored in one go; a request is abandoned be
 AUTO = "auto"
 MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
 LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
-_TAGS = re.compile("<[^>]*>")
+_TAGS = re.compile("<[^<>]*>")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class TextTranslation:
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """ModelAnswers of the model with a name, best first or as drawn.
+    """Answers of the model with a name, best first or as drawn.
 
     parts   of each answer to a conversation
     decode  token ids to text
@@ -85,7 +86,7 @@ class ModelAnswers:
 
 
 class Service:
-    """What a server's models answer, to as_list requests at once."""
+    """What a server's models answer, to several requests at once."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
@@ -95,7 +96,7 @@ class Service:
         self.documents = FileStore(folder / "documents", MOST_STORED, KEPT_DOCUMENT)
 
     def close(self) -> None:
-        """Remove what clients left, unless it is in a folder of as_list processes."""
+        """Remove what clients left, unless it is in a folder of several processes."""
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
@@ -151,14 +152,14 @@ class Service:
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
+                own_texts = [texts[b] for b in positions]
                 if glossary:
                     del arguments["caller"], arguments["return_attention"]
-                    results = await asyncio.to_thread(
-                        partial(model.with_glossary(glossary).translate, **arguments, **options),
-                        [texts[b] for b in positions],
-                    )
+                    follower = await asyncio.to_thread(model.with_glossary, glossary)
+                    call = partial(follower.translate, **arguments, **options)
+                    results = await _in_slices(call, own_texts)
                 else:
-                    results = await model.translate_async([texts[b] for b in positions], **arguments, **options)
+                    results = await model.translate_async(own_texts, **arguments, **options)
                 for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = TextTranslation(
@@ -174,35 +175,44 @@ class Service:
         target: str,
         *,
         glossary: Mapping[str, str] | None = None,
-        name: str = "the document",
         **options: Any,
-    ) -> tuple[list[bytes], str]:
-        """(each document's translation, the language of the first); ``options`` of ``translate_document``.
+    ) -> list[tuple[bytes, str]]:
+        """(its translation, its language) of each document; ``options`` of ``translate_document``.
 
         Characters are charged and bounded as the model gets them.
         """
+        self.check_size([""] * len(documents))
         target = language_code(target)
-        if source == AUTO and form not in TEXT_FORMS:
+        sources = self.sources.get(target, [])
+        if source == AUTO and form not in (*TEXT_FORMS, "xml"):
             raise Refusal(400, f"name the source language: it is not found in {form}")
+        languages = [language_code(source, sources)] * len(documents)
         if source == AUTO:
-            source = (await self.detect(visible(documents[0]), self.sources.get(target, ())))[0].language
-        source = language_code(source, self.sources.get(target, ()))
-        if (source, target) not in self.pairs:
-            raise Refusal(400, f"no model translates from {source!r} to {target!r}")
-        served = self.pairs[source, target]
-        if self.models.served[served].takes_languages:
-            options |= {"source_lang": source, "target_lang": target}
-        async with self.models.use(served) as model:
-            metered = Metered(model.with_glossary(glossary) if glossary else model, self.settings.characters)
-            more: dict[str, Any] = {"name": name, "language": target, **options}
+            languages = [(await self.detect(visible(document), sources))[0].language for document in documents]
+        results = []
+        for document, language in zip(documents, languages):
+            if (language, target) not in self.pairs:
+                raise Refusal(400, f"no model translates from {language!r} to {target!r}")
+            served = self.pairs[language, target]
+            if self.models.served[served].takes_languages:
+                options |= {"source_lang": language, "target_lang": target}
+            async with self.models.use(served) as model:
+                follower = await asyncio.to_thread(model.with_glossary, glossary) if glossary else model
+                metered = Metered(follower, self.settings.characters)
+                translate = partial(translate_document, metered, language=target, **options)
+                try:
+                    results.append((bytes(await asyncio.to_thread(translate, document, form)), language))
+                finally:
+                    metered.is_over = True
+        return results
 
-            def translated() -> list[bytes]:
-                return [bytes(translate_document(metered, document, form, **more)) for document in documents]
-
-            try:
-                return await asyncio.to_thread(translated), source
-            finally:
-                metered.is_over = True
+    async def translate_pages(
+        self, texts: Sequence[str], source: str, target: str, **options: Any
+    ) -> list[tuple[str, str]]:
+        """(its translation, its language) of each text in HTML, whatever charset it names."""
+        pages = [BYTE_ORDER_MARK + text.encode() for text in texts]
+        answers = await self.translate_documents(pages, "html", source, target, **options)
+        return [(page.decode("utf-8-sig"), language) for page, language in answers]
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[DetectedLanguage]:
         """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
@@ -219,8 +229,9 @@ class Service:
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
-            decoded_texts = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
-            charge = self.check_size(decoded_texts)
+            self.check_size([text if isinstance(text, str) else " " * len(text) for text in texts])
+            decoded_texts = await asyncio.to_thread(_texts_of, encoder, texts)
+            charge = self.check_size([max(read, " " * len(text), key=len) for read, text in zip(decoded_texts, texts)])
             arguments = {"long": "truncate" if truncate else "error", **options}
             if (dimensions := options.get("truncate_dim") or 0) > encoder.dimension:
                 raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
@@ -292,21 +303,22 @@ class Service:
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, Encoder)) as encoder:
             charge()
-            vectors: list[np.ndarray] = await asyncio.to_thread(encoder.encode_tokens, texts)
-        return vectors
+            return await _in_slices(encoder.encode_tokens, texts)
 
     async def embed_sparse(self, texts: Sequence[str], **options: Any) -> SparseVectors:
         """Sparse vectors of the texts, a row each."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
             charge()
-            vectors: SparseVectors = await asyncio.to_thread(partial(encoder.encode, **options), texts)
-        return vectors
+            rows = await _in_slices(lambda part: [encoder.encode(text, **options).row(0) for text in part], texts)
+            return join_rows(rows, encoder.dimension)
 
     async def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of token ids."""
+        charge = self.check_size([" " * len(ids) for ids in rows])
         async with self.models.use(self.models.find(None, Encoder)) as encoder:
-            return [encoder.decode(ids) for ids in rows]
+            charge()
+            return await asyncio.to_thread(_texts_of, encoder, rows)
 
     # answers of language models
 
@@ -341,21 +353,26 @@ class Service:
         """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
-            texts = [prompt if isinstance(prompt, str) else generator.decode(prompt) for prompt in prompts]
-            self.check_size(texts)()
+            texts = await self._checked_prompts(generator, prompts)
             best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
             generations = [generation for first in best for generation in (first, *first.alternatives)]
-            scores = await asyncio.to_thread(generator.score, prompts) if with_scores else []
+            scores = await _in_slices(generator.score, prompts) if with_scores else []
             return ModelAnswers(name, generations, [], generator.decode, texts, scores)
 
     async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:
         """The pieces of a continuation as they come, then ModelAnswers."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
-            text = prompt if isinstance(prompt, str) else generator.decode(prompt)
-            self.check_size([text])()
+            texts = await self._checked_prompts(generator, [prompt])
             async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
-                yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, [text])
+                yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, texts)
+
+    async def _checked_prompts(self, generator: Generator, prompts: Sequence[Any]) -> list[str]:
+        """The texts of prompts, which are charged by characters or by tokens, whichever are more."""
+        self.check_size([prompt if isinstance(prompt, str) else " " * len(prompt) for prompt in prompts])
+        texts = await asyncio.to_thread(_texts_of, generator, prompts)
+        self.check_size([max(text, " " * len(prompt), key=len) for text, prompt in zip(texts, prompts)])()
+        return texts
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
         """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
@@ -367,6 +384,19 @@ class Service:
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
         return partial(QUOTA.get().take, characters)
+
+
+def _texts_of(model: Any, texts: Sequence[Any]) -> list[str]:
+    """Texts, and what token ids in the place of a text say."""
+    return [text if isinstance(text, str) else model.decode(text) for text in texts]
+
+
+async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any]) -> list[Any]:
+    """The results of a call for some texts at a time, between which a request can end whose client has gone."""
+    results: list[Any] = []
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        results += await asyncio.to_thread(call, texts[start : start + TEXTS_AT_ONCE])
+    return results
 
 
 class Metered:

@@ -82,7 +82,7 @@ class AnswerParts:
         """The text before a mark, without an end that may begin it; behind the mark comes the following state."""
         before, found, after = self._text.partition(mark) if mark else (self._text, "", "")
         if found:
-            self._state, self._text = following, after.lstrip("\n")
+            self._state, self._text = following, after.lstrip("\n") if mark == END_OF_THINK else after
         else:
             held = next((n for n in range(min(len(mark) - 1, len(before)), 0, -1) if before.endswith(mark[:n])), 0)
             before, self._text = before[: len(before) - held], before[len(before) - held :]
@@ -104,22 +104,30 @@ def read_calls(text: str, tools: Collection[str]) -> tuple[list[ToolCall], str]:
     try:
         values = [value for source in sources for value in _json_values(source)]
         calls = [_call(call, tools) for value in values for call in (value if isinstance(value, list) else [value])]
+        encoded = [call.arguments.encode() for call in calls]
     except (ValueError, RecursionError):
+        return [], text
+    if not encoded:
         return [], text
     return calls, CALLS.sub("", text).strip() if CALL in text else ""
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(parse_constant=_refuse), 0
     while (match := BETWEEN_CALLS.match(text, at)) and (at := match.end()) < len(text):
         value, at = decoder.raw_decode(text, at)
         yield value
 
 
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
 def _call(value: Any, tools: Collection[str]) -> ToolCall:
-    if not isinstance(value, dict) or value.get("name") not in tools:
+    keys = set(value) - {"id", "type"} if isinstance(value, dict) else set()
+    if keys not in ({"name", "arguments"}, {"name", "parameters"}) or value["name"] not in tools:
         raise ValueError("no call of a known tool")
-    arguments = value.get("arguments", value.get("parameters", {}))
+    arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
     if not isinstance(arguments, dict):

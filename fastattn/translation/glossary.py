@@ -19,6 +19,9 @@ from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
 # A letter or digit of a script with blanks between words; in other scripts a word may stand beside any character.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
+# Where a term may begin and end: at its own sign, or where no letter or digit of such a script stands before or behind.
+WORD_START = f"(?:(?!{SPACED})|(?=_)|(?<!{SPACED}))"
+WORD_END = f"(?:(?<!{SPACED})|(?<=_)|(?!{SPACED}))"
 OWN_OPTIONS = ("target_prefix", "num_hypotheses", "callback")  # options that a call cannot set
 
 
@@ -74,7 +77,9 @@ class GlossaryTranslator(StreamedTranslator):
         # Longer terms first, and terms with capitals before those that match in any case; each is a group.
         ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
         self._translations = [terms[term] for term in ordered]
-        self._pattern = re.compile("|".join(f"({_word_pattern(term)})" for term in ordered) or r"(?!)")
+        # The checks of words' ends, whose classes compile slowly, stand once around all terms.
+        alternatives = "|".join(f"({_term_pattern(term)})" for term in ordered) or r"(?!)"
+        self._pattern = re.compile(f"{WORD_START}(?:{alternatives}){WORD_END}")
 
     def _check(self, options: dict[str, Any]) -> None:
         for name in OWN_OPTIONS:
@@ -157,11 +162,9 @@ def _prefix_with_term(sentence: TermSentence) -> Any:
     return None
 
 
-def _word_pattern(term: str) -> str:
-    """A pattern that matches a term as a whole word, in scripts with blanks between words."""
-    start, end = _boundaries(term, f"(?!{SPACED})")
+def _term_pattern(term: str) -> str:
     pattern = re.escape(term)
-    return f"{start}(?i:{pattern}){end}" if term == term.lower() else f"{start}{pattern}{end}"
+    return f"(?i:{pattern})" if term == term.lower() else pattern
 
 
 def _join_words(left: str, right: str) -> str:

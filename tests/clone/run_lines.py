@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 72_340, "tests": 55_755, "bench": 13_540, "docs": 2_340}
+BUDGET = {"product": 72_495, "tests": 55_860, "bench": 13_540, "docs": 2_340}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:

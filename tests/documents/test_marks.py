@@ -145,6 +145,13 @@ def marked_texts(draw):
     return Marked(text, tuple(mark._replace(tag=n) for n, mark in enumerate(trees(draw, 0, len(text), 0))))
 
 
+def test_marks_that_cut_a_word_double_no_character():
+    spans = [(0, 17, 0), (2, 16, 1), (2, 4, 2), (16, 17, 1)]
+    marked = Marked("w0 w1 w2 w3 w4 w5", tuple(Mark(a, b, n, False, d) for n, (a, b, d) in enumerate(spans)))
+    translation, links = backwards(marked.text)
+    assert all(project_marks(marked, translation, [link]).text.split() == translation.split() for link in links)
+
+
 @settings(max_examples=150, deadline=None)
 @given(marked_texts(), st.booleans(), st.randoms(use_true_random=False))
 def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random):

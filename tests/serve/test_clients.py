@@ -8,6 +8,7 @@ import pytest
 
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
+from fastattn.errors import InputError
 from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
 from fastattn.serve.models import ServedModel
@@ -85,6 +86,7 @@ def seen():
     with pytest.MonkeyPatch.context() as monkeypatch:
         seen = record_models(monkeypatch)
         monkeypatch.setattr(Generator, "has_chat_template", True)
+        monkeypatch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         monkeypatch.setattr(Generator, "max_length", 99)
         monkeypatch.setattr(Generator, "decode", lambda self, ids: "".join(f"<{index}>" for index in ids))
         monkeypatch.setattr(Generator, "score", lambda self, texts: [
@@ -153,7 +155,8 @@ def test_answers_have_reasoning_and_calls_apart(asked, monkeypatch):
     answering(monkeypatch, '<think>hm</think>So: <tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>')
     body = {"model": "lm", "messages": HELLO, "tools": [TOOL], "logprobs": True}
     (choice,) = asked.post("/v1/chat/completions", body)[1]["choices"]
-    call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": '{"x": "y"}'}}
+    (call,) = choice["message"]["tool_calls"]
+    assert call["id"].startswith("call_") and call["function"] == {"name": "f", "arguments": '{"x": "y"}'}
     message = {"role": "assistant", "content": "So: ", "reasoning_content": "hm", "tool_calls": [call]}
     assert (choice["message"], choice["finish_reason"]) == (message, "tool_calls")
     first = {"token": "<1>", "logprob": -0.25, "bytes": [60, 49, 62], "top_logprobs": []}
@@ -162,7 +165,8 @@ def test_answers_have_reasoning_and_calls_apart(asked, monkeypatch):
     deltas = [chunk["delta"] for chunk in chunks]
     for kind, text in (("content", "So: "), ("reasoning_content", "hm")):
         assert "".join(delta.get(kind, "") for delta in deltas) == text
-    assert deltas[-2] == {"tool_calls": [{"index": 0, **call}]} and chunks[-1]["finish_reason"] == "tool_calls"
+    (streamed_call,) = deltas[-2]["tool_calls"]
+    assert streamed_call | {"id": call["id"]} == {"index": 0, **call} and chunks[-1]["finish_reason"] == "tool_calls"
     assert chunks[-1]["logprobs"] == choice["logprobs"]
     body = {"model": "lm:latest", "messages": HELLO, "tools": [TOOL]}
     lines = streamed(asked, "/api/chat", body)
@@ -189,13 +193,13 @@ def test_continuations(asked, monkeypatch):
     answer = asked.post("/v1/completions", body)[1]
     assert answer["choices"] == [{"index": 0, "text": "bc", "logprobs": None, "finish_reason": "stop"}]
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-    as_list = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
-    assert [choice["text"] for choice in as_list["choices"]] == ["<1>bc", "<2><3>bc"]
-    assert as_list["choices"][1]["logprobs"] == {
+    several = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
+    assert [choice["text"] for choice in several["choices"]] == ["<1>bc", "<2><3>bc"]
+    assert several["choices"][1]["logprobs"] == {
         "tokens": ["<8>", "<9>", "<1>", "<2>"], "token_logprobs": [None, -0.5, -0.25, -0.5], "top_logprobs": None,
         "text_offset": [0, 3, 6, 9],
     }  # fmt: skip
-    assert as_list["usage"]["prompt_tokens"] == 10
+    assert several["usage"]["prompt_tokens"] == 10
     chunks = streamed(asked, "/v1/completions", body | {"stream_options": {"include_usage": True}})
     assert (
         "".join(chunk["choices"][0]["text"] for chunk in chunks[:-1]) == "bc" and chunks[-1]["usage"] == answer["usage"]
@@ -250,14 +254,14 @@ def test_vectors_of_the_inference_server(monkeypatch):
         patch.setattr(SparseEncoder, "close", lambda self: None)
         sparse = SparseVectors(np.float32([2, 3]), np.int32([5, 7]), np.int64([0, 2]), (1, 9))
         patch.setattr(SparseEncoder, "encode", lambda self, texts, **options: sparse)
+        patch.setattr(SparseEncoder, "dimension", 9)
         patch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         patch.setattr(Encoder, "similarity", lambda self, a, b: np.arange(len(b), dtype=np.float32)[None])
         patch.setattr(Encoder, "max_length", 12)
         with serving(models=tuple((name, "nowhere") for name in models)) as asked:
             assert np.shape(asked.post("/embed_all", {"inputs": "a"})[1]) == (1, 3, 4)
-            assert asked.post("/embed_sparse", {"inputs": "a"})[1] == [
-                [{"index": 5, "value": 2.0}, {"index": 7, "value": 3.0}]
-            ]
+            entries = [{"index": 5, "value": 2.0}, {"index": 7, "value": 3.0}]
+            assert json.dumps(asked.post("/embed_sparse", {"inputs": "a"})[1]) == json.dumps([entries])
             inputs = {"source_sentence": "a", "sentences": ["b", "c"]}
             for path in ("/similarity", "/"):
                 assert asked.post(path, {"inputs": inputs})[1] == [0.0, 1.0]
@@ -283,3 +287,57 @@ def test_unknown_fields_are_counted_and_logged_once_or_refused(seen, capfd):
         status, answer = asked.post("/v1/embeddings", body)
         assert status == 400 and "the field 'wished' is not known" in answer["error"]["message"]
         assert asked.post("/v1/embeddings", {"model": "enc", "input": "a"})[0] == 200
+
+
+def test_every_route_takes_from_the_quota(seen, tmp_path):
+    (tmp_path / "keys").write_text("bounded 40\n")
+    talk = {"model": "lm", "messages": [{"role": "user", "content": "c" * 30}]}
+    tools = {"model": "lm", "messages": HELLO, "tools": [TOOL]}
+    ids = {"model": "lm", "prompt": [1] * 30}
+    for path, body in (
+        ("/v1/chat/completions", talk), ("/v1/chat/completions", talk | {"stream": True}), ("/api/chat", talk),
+        ("/v1/chat/completions", tools), ("/v1/completions", ids), ("/v1/completions", ids | {"stream": True}),
+        ("/v1/rerank", {"query": "q" * 15, "documents": ["d" * 15]}), ("/embed_all", {"inputs": "a" * 30}),
+        ("/score", {"text_1": "q" * 15, "text_2": "d" * 15}), ("/decode", {"ids": [1] * 30}),
+        ("/v1/embeddings", {"model": "enc", "input": [7] * 30}),
+        ("/v2/glossaries", {"name": "n", "source_lang": "en", "target_lang": "pt", "entries": "a\t" + "b" * 30}),
+    ):  # fmt: skip
+        with serving(models=MODELS, keys=str(tmp_path / "keys")) as bounded:
+            key = {"authorization": "Bearer bounded"}
+            answers = [bounded.raw("POST", path, body, **key)[0] for _ in range(2)]
+            assert answers[0] in (200, 201, 413) and answers[1] in (413, 429), (path, answers)
+
+
+def test_a_fault_is_the_last_line_of_a_stream(asked, monkeypatch):
+    async def stream(self, **options):
+        yield "a"
+        raise InputError("too much")
+
+    monkeypatch.setattr(Generator, "stream_async", stream)
+    body = {"model": "lm", "messages": HELLO, "stream": True}
+    content = asked.raw("POST", "/v1/chat/completions", body)[1].decode()
+    assert '"too much"' in content.split("\n\n")[-2] and "[DONE]" not in content
+    assert json.loads(asked.raw("POST", "/api/chat", body)[1].splitlines()[-1]) == {"error": "too much"}
+
+
+def test_an_answer_with_a_form_is_neither_reasoning_nor_a_call(asked, monkeypatch):
+    template = SimpleNamespace(source="<think>", render=lambda *given, **variables: "...<think>")
+    monkeypatch.setattr(Generator, "chat_template", template)
+    answering(monkeypatch, '{"name": "f", "arguments": {}}')
+    body = {"model": "lm", "messages": HELLO, "tools": [TOOL]}
+    form = {"response_format": {"type": "json_object"}}
+    (choice,) = asked.post("/v1/chat/completions", body | form)[1]["choices"]
+    assert choice["message"] == {"role": "assistant", "content": '{"name": "f", "arguments": {}}'}
+    (choice,) = asked.post("/v1/chat/completions", body | {"tool_choice": "required"})[1]["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+
+
+def test_what_nothing_would_follow_is_refused(asked):
+    for fields in (
+        {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 1.0}}, {"tool_choice": "required"},
+        {"chat_template_kwargs": {"messages": []}},
+    ):  # fmt: skip
+        assert asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO, **fields})[0] == 400, fields
+    nothing = {"stream": None, "logprobs": None, "top_logprobs": 0, "logit_bias": {}}
+    assert asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO, **nothing})[0] == 200
+    assert asked.post("/v1/completions", {"model": "lm", "prompt": []})[0] == 400

@@ -46,6 +46,16 @@ def test_text_with_tags_keeps_them(asked):
     )
     kept = asked.post("/v2/translate", deepl | {"ignore_tags": "i", "text": "<x>Good <i>morning</i>.</x>"})[1]
     assert kept["translations"][0]["text"] == "<x>Bom <i>morning</i>.</x>"
+    latin = "<meta charset=iso-8859-1><p>Good morning, José 你.</p>"
+    assert "José" in asked.post("/translate", libre | {"q": latin})[1]["translatedText"]
+    detected = asked.post("/translate", libre | {"q": [page], "source": "auto"})[1]["detectedLanguage"]
+    assert [language["language"] for language in detected] == ["en"]
+    assert asked.post("/translate", libre | {"q": [], "source": "auto"})[1]["translatedText"] == []
+    odd = "<!DOCTYPE a [<!ENTITY b 'c'>]><a>Good &b; <c x='>'/>morning.<![CDATA[<x>]]></a>"
+    answer = asked.post("/v2/translate", deepl | {"text": odd})[1]["translations"][0]["text"]
+    kept = ("<!DOCTYPE a [<!ENTITY b 'c'>]><a>", "&b;", "<c x='>'/>", "<![CDATA[<x>]]></a>")
+    assert all(piece in answer for piece in kept)
+    assert asked.post("/v2/translate", deepl | {"tag_handling": "html", "ignore_tags": "b"})[0] == 400
     status, answer, _ = asked.raw("POST", "/translate", libre | {"q": "a " * 30_000})
     assert status == 413 and b"50000 characters" in answer
 
@@ -79,7 +89,25 @@ def test_glossaries_and_documents_are_their_callers(asked):
     assert asked.raw("DELETE", f"/v2/glossaries/{name}")[0] == 204 and asked.get("/v2/glossaries")[1] == {
         "glossaries": []
     }
-    assert asked.post("/v2/glossaries", entries | {"entries": "house"})[0] == 400
+    for wrong in ("house", "house\ta\nhouse\tb", "house\t"):
+        assert asked.post("/v2/glossaries", entries | {"entries": wrong})[0] == 400
+    other = asked.post("/v2/glossaries", entries | {"source_lang": "DE", "entries": 'a "b\tc'})[1]["glossary_id"]
+    assert asked.post("/v2/translate", body | {"glossary_id": other})[0] == 400  # of another language
+
+
+def test_a_glossary_is_its_keys(pulled, tmp_path):
+    (tmp_path / "keys").write_text("first\nsecond\n")
+    entries = {"name": "n", "source_lang": "EN", "target_lang": "PT", "entries": "house\tmoradia\n"}
+    with serving(models=(("en-pt", str(pulled("en-pt"))),), keys=str(tmp_path / "keys")) as asked:
+        first, second = ({"authorization": f"Bearer {key}"} for key in ("first", "second"))
+        name = asked.post("/v2/glossaries", entries, **first)[1]["glossary_id"]
+        body = {"text": "a", "source_lang": "EN", "target_lang": "PT", "glossary_id": name}
+        assert asked.post("/v2/translate", body, **first)[0] == 200
+        assert asked.post("/v2/translate", body, **second)[0] == 404
+        assert asked.get("/v2/glossaries", **second)[1] == {"glossaries": []}
+        assert asked.raw("DELETE", f"/v2/glossaries/{name}", **second)[0] == 404
+        assert asked.raw("GET", f"/v2/glossaries/{name}/entries", **second)[0] == 404
+        assert asked.raw("GET", "/v2/glossaries/..%2f..%2fsecret", **first)[0] == 404
 
 
 def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):

@@ -390,7 +390,7 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         store = ModelStore(ServerSettings(MODELS, lazy=True))
         await store.load_all(keep_going=False)
         await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
-        assert seen["made"] == [Translator]  # of as_list who ask at once, too
+        assert seen["made"] == [Translator]  # of several who ask at once, too
         store.served["en-pt"].users = 0
         async with store.use("en-pt"):
             now[0] = 50.0

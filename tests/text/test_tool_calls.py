@@ -18,7 +18,7 @@ ANSWERS = [
     ("<think>a</think><tool_call>{'name': 1}</tool_call>", "a", "<tool_call>{'name': 1}</tool_call>", []),
     ('<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', "", "", [("f", '{"a": 1}')]),
     (
-        '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>\n<tool_call>{"name": "g"}',
+        '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>\n<tool_call>{"name": "g", "arguments": {}}',
         "",
         "",
         [("f", "{}"), ("g", "{}")],
@@ -35,6 +35,11 @@ ANSWERS = [
     ('{"name": "f", "arguments": [1]}', "", '{"name": "f", "arguments": [1]}', []),
     ('{"a": "b"} is JSON', "", '{"a": "b"} is JSON', []),
     ("[1, 2]", "", "[1, 2]", []),
+    ("[]", "", "[]", []),
+    ("<tool_call>\nno call", "", "<tool_call>\nno call", []),
+    ("<tool_call></tool_call>", "", "<tool_call></tool_call>", []),
+    ('{"name": "f", "age": 3}', "", '{"name": "f", "age": 3}', []),
+    ('{"name": "f", "arguments": {"a": NaN}}', "", '{"name": "f", "arguments": {"a": NaN}}', []),
     ("[" * 100_000, "", "[" * 100_000, []),
     ("a <tool_call> b", "", "a <tool_call> b", []),
 ]

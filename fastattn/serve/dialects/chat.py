@@ -1,6 +1,7 @@
 """OpenAI's conversations: messages with tools, rules for the answer, whole or as a stream of events."""
 
 import json
+import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
@@ -108,7 +109,9 @@ class ChatBody(SamplingBody):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     response_format: ResponseFormat | None = None
-    logprobs: StrictBool = False
+    logprobs: StrictBool | None = None
+    top_logprobs: Literal[0] | None = None  # others, and biases, are refused: nothing would follow them
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     def conversation(self) -> Conversation:
@@ -137,7 +140,7 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
         first = await anext(parts)  # awaited here: what is wrong with a request gets its status
         return events_of(_chunks(head | {"object": "chat.completion.chunk"}, first, parts, body))
     answers = await service.converse(body.model, conversation)
-    choices = [_choice(answers, number, body.logprobs) for number in range(len(answers.generations))]
+    choices = [_choice(answers, number, bool(body.logprobs)) for number in range(len(answers.generations))]
     whole = {**head, "object": "chat.completion", "model": answers.model, "choices": choices}
     return {**whole, "usage": usage_of(answers.generations)}
 
@@ -159,10 +162,8 @@ def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[st
 
 def calls_of(calls: list[ToolCall]) -> list[dict[str, Any]]:
     """An answer's calls as messages have them."""
-    return [
-        {"id": f"call_{number}", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for number, call in enumerate(calls)
-    ]
+    functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    return [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function} for function in functions]
 
 
 async def _chunks(head: dict[str, Any], first: Any, parts: AsyncIterator[Any], body: ChatBody) -> AsyncIterator[Any]:

@@ -16,14 +16,16 @@ from fastattn.serve.service import ModelAnswers
 router = APIRouter(prefix="/v1")
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
+Rows = Annotated[list[TokenIds], Field(min_length=1)]
 DEFAULT_TOKENS = 16  # OpenAI's
 
 
 class CompletionBody(SamplingBody):
-    prompt: Annotated[str | TokenIds | Texts | list[TokenIds], Field(union_mode="left_to_right")]
+    prompt: Annotated[str | TokenIds | Texts | Rows, Field(union_mode="left_to_right")]
     max_tokens: Annotated[int, Field(ge=1)] | None = DEFAULT_TOKENS
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
-    echo: StrictBool = False
+    echo: StrictBool | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
 
     def prompts(self) -> list[Any]:
         is_single = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
@@ -42,7 +44,7 @@ async def complete(body: CompletionBody, service: Serving) -> dict[str, Any] | S
         pieces = service.stream_completion(body.model, prompts[0], **body.options())
         first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
         return events_of(_chunks(head, first, pieces, body))
-    with_scores = body.echo and body.logprobs is not None
+    with_scores = bool(body.echo) and body.logprobs is not None
     answers = await service.complete(body.model, prompts, with_scores, **body.options())
     a_prompt = len(answers.generations) // len(prompts)
     choices = [_choice(answers, number, number // a_prompt, body) for number in range(len(answers.generations))]

@@ -1,8 +1,11 @@
 """DeepL's routes, for DeepL's own client and others that speak like it."""
 
+import asyncio
 import csv
+import io
 import json
 from datetime import datetime, timezone
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, File, Form, Response, UploadFile
@@ -13,12 +16,13 @@ from fastattn.documents.tagged import XmlRules
 from fastattn.errors import InputError
 from fastattn.printable import printable
 from fastattn.serve.dialects.body import Body, Serving, as_list
-from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, visible
+from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code, visible
 from fastattn.serve.stored import Stored
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
 DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
+MOST_TERMS = 5000
 UNLIMITED = 10**12  # what DeepL says where there is no limit
 
 
@@ -59,25 +63,29 @@ def _names(value: list[str] | str) -> list[str]:
 @router.post("/translate")
 async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
     source, texts = body.source_lang or AUTO, as_list(body.text)
-    glossary = _terms(service, body.glossary_id)
-    if body.tag_handling:
+    glossary = await _terms(service, body.glossary_id, body.source_lang, body.target_lang)
+    options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
+    pair = source, body.target_lang
+    if body.tag_handling == "html":
+        if body.ignore_tags or body.splitting_tags or body.non_splitting_tags:
+            raise InputError("ignore_tags, splitting_tags and non_splitting_tags go with tag_handling xml")
+        pairs = await service.translate_pages(texts, *pair, glossary=glossary, **options)
+    elif body.tag_handling == "xml":
         documents = [text.encode() for text in texts]
-        rules = body.rules() if body.tag_handling == "xml" else None
-        translated, language = await service.translate_documents(
-            documents, body.tag_handling, source, body.target_lang, glossary=glossary, rules=rules
+        answers = await service.translate_documents(
+            documents, "xml", *pair, glossary=glossary, rules=body.rules(), **options
         )
-        pairs = [(document.decode(), language) for document in translated]
+        pairs = [(document.decode(), language) for document, language in answers]
     else:
         read = [" ".join(text.split("\n")) if body.split_sentences == "nonewlines" else text for text in texts]
-        options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
-        translations = await service.translate(read, source, body.target_lang, glossary=glossary, **options)
+        translations = await service.translate(read, *pair, glossary=glossary, **options)
         pairs = [(translation.text, translation.source) for translation in translations]
-    answers: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     for text, (translation, language) in zip(texts, pairs):
-        answers.append({"detected_source_language": language.upper(), "text": translation})
+        listed.append({"detected_source_language": language.upper(), "text": translation})
         if body.show_billed_characters:
-            answers[-1]["billed_characters"] = len(text)
-    return {"translations": answers}
+            listed[-1]["billed_characters"] = len(text)
+    return {"translations": listed}
 
 
 class GlossaryBody(Body):
@@ -90,40 +98,62 @@ class GlossaryBody(Body):
 
 @router.post("/glossaries", status_code=201)
 async def create_glossary(body: GlossaryBody, service: Serving) -> dict[str, Any]:
-    delimiter = "\t" if body.entries_format == "tsv" else ","
-    rows = [row for row in csv.reader(body.entries.splitlines(), delimiter=delimiter) if row]
+    settings: dict[str, Any] = {} if body.entries_format == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    try:
+        rows = [row for row in csv.reader(io.StringIO(body.entries, newline=""), **settings) if row]
+    except csv.Error as error:
+        raise InputError(f"entries are no {body.entries_format}: {error}") from None
     if not rows or any(len(row) < 2 or not row[0].strip() or not row[1].strip() for row in rows):
         raise InputError(f"entries should be lines of {body.entries_format}: a term and its translation")
-    content = json.dumps({row[0]: row[1] for row in rows}).encode()
-    fields = {"name": body.name, "entry_count": len(rows)}
-    languages = {"source_lang": body.source_lang.lower(), "target_lang": body.target_lang.lower()}
-    return _described(service.glossaries.put(CALLER.get(), content, **fields, **languages))
+    terms = {row[0]: row[1] for row in rows}
+    if len(terms) < len(rows) or len(terms) > MOST_TERMS:
+        raise InputError(f"a glossary should have at most {MOST_TERMS} terms, each once; has {len(rows)} lines")
+    service.check_size([body.entries])()
+    languages = {"source_lang": language_code(body.source_lang), "target_lang": language_code(body.target_lang)}
+    fields = {"name": body.name, "entry_count": len(rows), **languages}
+    put = partial(service.glossaries.put, CALLER.get(), json.dumps(terms).encode(), **fields)
+    return _described(await asyncio.to_thread(put))
 
 
 @router.get("/glossaries")
 async def list_glossaries(service: Serving) -> dict[str, Any]:
-    return {"glossaries": [_described(stored) for stored in service.glossaries.of(CALLER.get())]}
+    files = await asyncio.to_thread(service.glossaries.of, CALLER.get())
+    return {"glossaries": [_described(stored) for stored in files]}
+
+
+@router.get("/glossary-language-pairs")
+async def glossary_pairs(service: Serving) -> dict[str, Any]:
+    pairs = [{"source_lang": source, "target_lang": target} for source, target in sorted(service.pairs)]
+    return {"supported_languages": pairs}
 
 
 @router.get("/glossaries/{name}")
 async def get_glossary(name: str, service: Serving) -> dict[str, Any]:
-    return _described(service.glossaries.get(CALLER.get(), name))
+    return _described(await asyncio.to_thread(service.glossaries.get, CALLER.get(), name))
 
 
 @router.get("/glossaries/{name}/entries")
 async def glossary_entries(name: str, service: Serving) -> Response:
-    terms = json.loads(service.glossaries.get(CALLER.get(), name).content)
-    lines = "\n".join(f"{term}\t{translation}" for term, translation in terms.items())
+    stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), name)
+    lines = "\n".join(f"{term}\t{translation}" for term, translation in json.loads(stored.content).items())
     return Response(lines, media_type="text/tab-separated-values")
 
 
 @router.delete("/glossaries/{name}", status_code=204, response_class=Response)
 async def delete_glossary(name: str, service: Serving) -> None:
-    service.glossaries.delete(CALLER.get(), name)
+    await asyncio.to_thread(service.glossaries.delete, CALLER.get(), name)
 
 
-def _terms(service: Service, name: str | None) -> dict[str, str] | None:
-    return json.loads(service.glossaries.get(CALLER.get(), name).content) if name else None
+async def _terms(service: Service, name: str | None, source: str | None, target: str) -> dict[str, str] | None:
+    """The terms of a glossary, which has to be of these languages."""
+    if not name:
+        return None
+    stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), name)
+    pair = tuple(stored.fields[side].partition("-")[0] for side in ("source_lang", "target_lang"))
+    if source is None or pair != tuple(language_code(code).partition("-")[0] for code in (source, target)):
+        raise InputError(f"the glossary translates from {pair[0]} to {pair[1]}: name these languages")
+    terms: dict[str, str] = json.loads(stored.content)
+    return terms
 
 
 def _described(stored: Stored) -> dict[str, Any]:
@@ -145,24 +175,27 @@ async def upload(
     name = filename or file.filename or ""
     if (form := form_of(name)) is None or form in FIELD_FORMS:
         raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
-    content, glossary = await file.read(), _terms(service, glossary_id)
-    (translated,), _ = await service.translate_documents(
+    await asyncio.to_thread(service.documents.check_room, CALLER.get())
+    content = await file.read()
+    glossary = await _terms(service, glossary_id, source_lang, target_lang)
+    ((translated, _),) = await service.translate_documents(
         [content], form, source_lang, target_lang, glossary=glossary, name=printable(name)
     )
-    stored = service.documents.put(CALLER.get(), translated, name=name, characters=len(visible(content)))
+    fields = {"name": name, "characters": len(visible(content))}
+    stored = await asyncio.to_thread(partial(service.documents.put, CALLER.get(), translated, **fields))
     return {"document_id": stored.id, "document_key": stored.id}
 
 
 @router.post("/document/{name}")
 async def document_status(name: str, service: Serving) -> dict[str, Any]:
-    stored = service.documents.get(CALLER.get(), name)
+    stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     return {"document_id": stored.id, "status": "done", "billed_characters": stored.fields["characters"]}
 
 
 @router.post("/document/{name}/result")
 async def document_result(name: str, service: Serving) -> Response:
-    stored = service.documents.get(CALLER.get(), name)
-    service.documents.delete(CALLER.get(), name)
+    stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
+    await asyncio.to_thread(service.documents.delete, CALLER.get(), name)
     return Response(stored.content, media_type="application/octet-stream")
 
 

@@ -28,6 +28,14 @@ class EmbedBody(Body):
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
 
+class AllBody(Body):
+    """Texts are cut where they are too long."""
+
+    inputs: Texts
+    truncate: Literal[True] = True
+    prompt_name: None = None
+
+
 class RerankBody(Body):
     query: str
     texts: Annotated[list[str], Field(min_length=1)]
@@ -57,9 +65,13 @@ class SimilarityBody(Body):
     parameters: SimilarityParameters = SimilarityParameters()
 
 
+class RootParameters(Body):
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
 class RootBody(Body):
     inputs: Texts | SimilarityInputs
-    parameters: dict[str, Any] = {}
+    parameters: RootParameters = RootParameters()
     stream: Literal[False] = False
 
 
@@ -94,13 +106,13 @@ async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
 
 
 @router.post("/embed_all")
-async def embed_all(body: EmbedBody, service: Serving) -> list[list[list[float]]]:
+async def embed_all(body: AllBody, service: Serving) -> list[list[list[float]]]:
     """A vector for each token of each text."""
     return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
 
 
 @router.post("/embed_sparse")
-async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, float]]]:
+async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, Any]]]:
     options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
     vectors = await service.embed_sparse(as_list(body.inputs), **options)
     return [
@@ -120,12 +132,13 @@ async def ask(body: RootBody, service: Serving) -> Any:
     """Similarities, vectors where an encoder is served, else a continuation."""
     if isinstance(body.inputs, SimilarityInputs):
         return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
-    texts, most = as_list(body.inputs), body.parameters.get("max_new_tokens")
+    texts, most = as_list(body.inputs), body.parameters.max_new_tokens
     if most is None and service.models.names_of((Encoder,)):
         return (await service.embed(texts, None, truncate=True))[0].tolist()
-    answers = await service.complete(None, texts, **({} if most is None else {"max_new_tokens": most}))
+    options: dict[str, Any] = {} if most is None else {"max_new_tokens": most}
+    answers = await service.complete(None, texts, **options)
     generated = [{"generated_text": generation.text} for generation in answers.generations]
-    return generated if len(generated) > 1 else generated[0]
+    return generated if isinstance(body.inputs, list) else generated[0]
 
 
 @router.post("/predict")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
+from fastattn.errors import InputError
 from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
@@ -76,11 +77,13 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
         (translation,) = await service.translate([body.text], body.source, body.target)
         return {"result": translation.text}
     if body.format == "html":
-        documents = [text.encode() for text in as_list(body.q)]
-        pages, language = await service.translate_documents(documents, "html", body.source, body.target)
-        texts = [page.decode() for page in pages]
-        detected = {"detectedLanguage": {"confidence": 100.0, "language": language}} if body.source == AUTO else {}
-        return {"translatedText": texts if isinstance(body.q, list) else texts[0], **detected}
+        if body.alternatives:
+            raise InputError("alternatives go with format text")
+        pages = await service.translate_pages(as_list(body.q), body.source, body.target)
+        page_answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
+        if body.source == AUTO:
+            page_answer["detectedLanguage"] = [{"confidence": 100.0, "language": language} for _, language in pages]
+        return page_answer if isinstance(body.q, list) else {name: values[0] for name, values in page_answer.items()}
     translations = await service.translate(as_list(body.q), body.source, body.target, alternatives=body.alternatives)
     answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
     if body.alternatives:

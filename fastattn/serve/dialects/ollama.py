@@ -40,7 +40,7 @@ class OllamaOptions(Body):
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: int | None = None  # below 0: none
     stop: list[str] | None = None
 
     def options(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class OllamaOptions(Body):
             "repetition_penalty": None if self.repeat_penalty == 1 else self.repeat_penalty,
             "presence_penalty": self.presence_penalty or None,
             "frequency_penalty": self.frequency_penalty or None,
-            "seed": self.seed,
+            "seed": None if self.seed is None or self.seed < 0 else self.seed,
             "stop": self.stop or None,
         }
         if self.temperature == 0:
@@ -65,7 +65,7 @@ class AnswerBody(ModelBody):
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] | None = None
     options: OllamaOptions | None = None
-    think: bool | None = None
+    think: bool | str | None = None
     keep_alive: Any = None
 
     def conversation(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Conversation:
@@ -89,7 +89,7 @@ class OllamaMessage(Body):
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     thinking: str | None = None
-    images: None = None
+    images: Annotated[list[str], Field(max_length=0)] | None = None
     tool_calls: list[OllamaMessageCall] | None = None
     tool_name: str | None = None
 
@@ -120,7 +120,7 @@ class GenerateBody(AnswerBody):
     prompt: str = ""
     system: str | None = None
     raw: bool = False
-    images: None = None
+    images: Annotated[list[str], Field(max_length=0)] | None = None
 
 
 class OllamaEmbedBody(ModelBody):

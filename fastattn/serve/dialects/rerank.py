@@ -23,8 +23,6 @@ class RankBody(Body):
     documents: Annotated[list[str | TextDocument], Field(min_length=1)]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: StrictBool = False
-    truncate_prompt_tokens: int | None = None
-    max_tokens_per_doc: int | None = None  # Cohere's: longer documents are cut
 
 
 class ScoreBody(Body):

@@ -17,12 +17,12 @@ MOST_STOPS, MOST_ANSWERS = 4, 16
 
 
 class StreamOptions(Body):
-    include_usage: StrictBool = False
+    include_usage: StrictBool | None = None
 
 
 class SamplingBody(Body):
     model: str
-    stream: StrictBool = False
+    stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] | None = None
