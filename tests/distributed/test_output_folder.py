@@ -151,7 +151,7 @@ def stop(stream, part, path):
         time.sleep(60)
     finish(stream, part, path)
 
-finish, output_stores.finish = output_stores.finish, stop
+finish, output_stores.finish_file = output_stores.finish_file, stop
 OutputFolder(sys.argv[1], "parquet").write_block(7, b"x" * 100_000, {"rows": 1})
 """
 
