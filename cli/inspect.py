@@ -99,7 +99,7 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
 
 def _origin_facts(path: Path) -> Facts:
-    """Licence and origin in the SOURCE_FILE of a pulled folder; of any other folder the licence in the model card."""
+    """The licence and origin that a pulled folder's SOURCE_FILE names; where it names no licence, the model card's."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
@@ -173,8 +173,10 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint).name
     # In a model of int4, tables and projections are int8.
-    count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES_PER_NUMBER[precision] * parameters
-    size = f"{count / 1e6:,.1f} MB"
+    byte_count = (
+        weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES_PER_NUMBER[precision] * parameters
+    )
+    size = f"{byte_count / 1e6:,.1f} MB"
     stored = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
         stored += " with scales for its inputs (intgemm)"
@@ -201,12 +203,12 @@ def _translation_facts(text: "TranslationText") -> Facts:
     yield from _decoding_facts(text.decoding)
 
 
-def _describe_languages(form: "LanguageTokens") -> str:
+def _describe_languages(scheme: "LanguageTokens") -> str:
     """Where a multilingual model's input and output name the languages, with the first language's token as example."""
-    code, token = next(iter(form.tokens.items()))
-    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{form.prefix} ..."}[form.source]
+    code, token = next(iter(scheme.tokens.items()))
+    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{scheme.prefix} ..."}[scheme.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
-    return f"{source.replace('{target}', token)}{target[form.target]} (for {code})"
+    return f"{source.replace('{target}', token)}{target[scheme.target]} (for {code})"
 
 
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:

@@ -1,4 +1,4 @@
-"""What commands that make vectors share: options for an Encoder's calls, a count of cut lines, files of vectors."""
+"""What the commands that make vectors share: options of an Encoder's calls, a count of cut lines, vector files."""
 
 import json
 from collections.abc import Callable
@@ -45,11 +45,11 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
 
 
 def encode_arguments(
-    options: dict[str, Any], vectors_MD: "np.ndarray | None", encoder_of: "Callable[[], Encoder]"
+    options: dict[str, Any], vectors_MD: "np.ndarray | None", get_encoder: "Callable[[], Encoder]"
 ) -> dict[str, Any]:
     """The options of ``vector_options`` as arguments of ``Encoder.encode``.
 
-    encoder_of  returns the encoder, whose width is needed; called only if there are calibration vectors
+    get_encoder  returns the encoder, whose width is needed; called only if there are calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
     unchanged = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
@@ -57,7 +57,7 @@ def encode_arguments(
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
-        width = encoder_of().encode([], **arguments | {"output_dtype": "float32"}).shape[1]
+        width = get_encoder().encode([], **arguments | {"output_dtype": "float32"}).shape[1]
         arguments["ranges"] = calibrated_ranges(vectors_MD, width)
     return arguments
 
@@ -81,8 +81,8 @@ class LineLimit:
         self._lines = self._cut_lines = self._cut_tokens = 0
 
     def refusal(self, text: str) -> str | None:
-        exceeded = self._limit.exceeded([text])
-        return self._limit.refusal(exceeded[0]) if exceeded else None
+        token_counts = self._limit.exceeded([text])
+        return self._limit.refusal(token_counts[0]) if token_counts else None
 
     def note(self, text: str) -> None:
         """Count an encoded line, and its tokens if it may have been cut."""
@@ -131,7 +131,7 @@ def open_array(path: str) -> "np.ndarray":
 
 
 def _rows(path: str, form: str) -> "np.ndarray":
-    """The rows of JSON lines or CSV, of one number at least. A line that failed is NaN, or zeros in whole numbers."""
+    """An array of at least one column from JSON lines or CSV; a line without a vector is NaN, or 0 in whole numbers."""
     import numpy as np
 
     rows: list[np.ndarray | None] = []
@@ -158,7 +158,7 @@ def _rows(path: str, form: str) -> "np.ndarray":
 
 
 def _row(line: str, form: str, location: str) -> "np.ndarray | None":
-    """The numbers of a line, int64 if all are whole, else float32; None for a line that failed."""
+    """The numbers of a line, int64 if all are whole, else float32; None for a line without a vector."""
     import numpy as np
 
     try:

@@ -25,8 +25,9 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 class ProjectionWeights(NamedTuple):
     """The matrices [outputs, inputs] of the four projections, and biases [outputs] or None; float32.
 
-    query (H K, D), key (G K, M), value (G V, M), output (D', H V), with the heads side by side; x is D wide, the memory
-    M wide. Projected rows are x W' + b, as in torch.nn.Linear.
+    query (H K, D), key (G K, M), value (G V, M), output (D', H V), with the heads side by side: H query heads, G key
+    heads, K and V the widths of a key and a value; x is D wide, the memory M wide. Projected rows are x W' + b, as in
+    torch.nn.Linear.
     """
 
     query: np.ndarray
@@ -71,9 +72,9 @@ class MultiHeadAttention:
         state   tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
         prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
         torch returns weights averaged over heads, ``return_weights`` those of each head. torch's ``key_padding_mask``
-        is ``~mask[:, None, None]``; torch's boolean ``attn_mask`` hides keys where it is True. InputError for tensors
-        that are missing, misshapen or of unsupported options: add_bias_kv, keys and values of different widths;
-        CheckpointError for a file that is missing or unsound. No code in a file is run.
+        becomes ``mask=~key_padding_mask[:, None, None]``; torch's boolean ``attn_mask`` hides keys where it is True.
+        InputError for tensors that are missing, misshapen or of unsupported options: add_bias_kv, keys and values of
+        different widths; CheckpointError for a file that is missing or unsound. No code in a file is run.
         """
         return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision, device)
 

@@ -67,7 +67,7 @@ class EncoderBase(ModelBase):
         return self._tokenizer.max_length
 
     def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
-        """The tokens of the whole text; the special tokens that the model adds have no place in the text."""
+        """The tokens of the whole text; the special tokens that the model adds stand for no characters of it."""
         return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
@@ -95,16 +95,16 @@ class EncoderBase(ModelBase):
 
     def _run(
         self,
-        plan: Callable[[list[str], Progress | None], Plan],
+        make_plan: Callable[[list[str], Progress | None], Plan],
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
     ) -> Any:
         """The plan's results of the texts, in their order; for a str the result of that text."""
         if isinstance(texts, str):
-            return self._run_alone(partial(plan, [texts], None))[0]
+            return self._run_alone(partial(make_plan, [texts], None))[0]
         text_list = check_texts("texts", texts)
         with progress_bar(show_progress_bar) as progress:
-            return self._scheduler.run(partial(plan, text_list, progress))
+            return self._scheduler.run(partial(make_plan, text_list, progress))
 
     def _run_alone(self, make_plan: Callable[[], Plan]) -> Any:
         """The result of a plan of little work, which the calling thread does without a worker."""
@@ -135,7 +135,7 @@ class EncodingBatch:
     ids_B         int32, one array a sentence
     make_results  gets the rows of a pass; starts_B1 says where in them the batch's sentences are
     types_B       the token types of the ids; None: 0
-    visible_B     how many of each sentence's ids all its ids attend to: its first n; -n: its last n; None: all
+    visible_B     a number n a sentence: its ids attend to its first n ids; -n: to its last n ids; None: to all
     Either all batches of a model have types_B or none has; the same holds for visible_B.
     """
 

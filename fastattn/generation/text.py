@@ -63,10 +63,10 @@ class AnswerText:
 
     def __init__(self, tokenizer: GeneratorTokenizer, prompt: np.ndarray, strings: Sequence[str]):
         self.tokenizer, self.strings = tokenizer, strings
-        # Some decoders give no text for bytes that begin within a character.
+        # A context that begins within a character would give some tokenizers no text: longer ones are tried.
         contexts = (prompt[-count:].tolist() for count in range(DECODING_CONTEXT, 2 * DECODING_CONTEXT))
         self.context: list[int] = next((ids for ids in contexts if INCOMPLETE not in tokenizer.decode(ids)), [])
-        # Each token adds a byte at least; special tokens add nothing.
+        # Each token but the special ones, which add no text, adds at least a byte.
         window = max((len(string.encode()) for string in strings), default=0) + 2 * DECODING_CONTEXT
         self.stop = StopRule(window, self._is_ended) if strings else None
 
@@ -95,7 +95,8 @@ class TextStream:
 
     def __init__(self, answer: AnswerText):
         self._answer, self._ids = answer, list(answer.context)
-        self._first, self._new = 0, len(self._ids)  # positions: new ids are decoded behind the ids from the first on
+        # Ids from _undecoded on have no text yet: they are decoded together with those from _context on.
+        self._context, self._undecoded = 0, len(self._ids)
         self._pending, self._is_over = "", False
 
     def add(self, token: int) -> str:
@@ -103,7 +104,7 @@ class TextStream:
         self._ids.append(token)
         piece = self._new_text()
         if piece and not piece.endswith(INCOMPLETE):
-            self._first, self._new = self._new, len(self._ids)
+            self._context, self._undecoded = self._undecoded, len(self._ids)
             return self._release(piece)
         return ""
 
@@ -115,10 +116,10 @@ class TextStream:
 
     def _new_text(self) -> str:
         decode = self._answer.tokenizer.decode
-        return decode(self._ids[self._first :])[len(decode(self._ids[self._first : self._new])) :]
+        return decode(self._ids[self._context :])[len(decode(self._ids[self._context : self._undecoded])) :]
 
     def _release(self, piece: str) -> str:
-        """The pending text and the piece, up to a stop string, or without an end that may begin a stop string."""
+        """The pending text and the piece, up to a stop string, or up to last characters that may begin one."""
         if self._is_over:
             return ""
         self._pending += piece

@@ -16,6 +16,6 @@ STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
 
 
 def build_stack(parameters: Parameters, name: str, spec: Any) -> Stack:
-    """The stack of tensors ``name.*``; CheckpointError for an unknown kind."""
+    """The stack whose tensors are ``name.*``; CheckpointError for an unknown kind."""
     check_known("kind of stack", spec.kind, STACKS)
     return STACKS[spec.kind](parameters, name, spec)

@@ -192,7 +192,7 @@ class Kernel(_CompiledBase):
                     packed = np.empty(size // 8 + 1, np.int64)
                     if variant.wrapper(packed.ctypes.data, 0, *arguments) == size:
                         return variant.addresses["entry"], packed
-            if setting.forced:
+            if setting.pool_obstacle:
                 return None
             self.compile(*arguments)
         return None
@@ -204,14 +204,14 @@ class Kernel(_CompiledBase):
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function
-        if setting.forced:
+        if setting.pool_obstacle:
             raise UnknownNumba
         from fastattn.runtime.kernel_code import compile_kernel
 
         return compile_kernel(function, self.label, key, classes)
 
     def _call_by_numba(self, arguments: tuple) -> None:
-        call = None if setting.forced else self.record(*arguments)
+        call = None if setting.pool_obstacle else self.record(*arguments)
         if call is None:
             setting.team.call(self.numba_kernel, arguments)
         else:

@@ -24,7 +24,7 @@ if numba.version_info.short == NUMBA_VERSION:
     from fastattn.runtime import internals
 else:
     internals = None  # type: ignore[assignment]
-    setting.force(f"Numba {numba.__version__} is not as fastattn knows it (0.68)")
+    setting.forbid_pool(f"Numba {numba.__version__} is not as fastattn knows it (0.68)")
 
 
 def kernel(function: Callable) -> Kernel:

@@ -72,7 +72,7 @@ def compile_by_numba(function: Callable) -> Any:
 
     That cache's key is a function's file and name, so the name gets the digest of all sources.
     """
-    warn_once(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
+    warn_once(f"{setting.pool_obstacle}: kernels are compiled, kept and shared among threads by Numba itself")
     function.__qualname__ = f"{function.__name__}_{code_digest()}"
     parallel = {"prange": True, **dict.fromkeys(_NOT_PARALLEL, False)}
     return numba.njit(parallel=parallel, cache=True, **FLAGS)(function)

@@ -151,7 +151,7 @@ def launch(pool, entry, arguments, tasks, parts):
         if load(own_words + layout.SLEEPS) == 1 and exchange(own_words + layout.SLEEPS, 1, 0):
             if LINUX:
                 move_off_this_cpu(own_words)
-            write(load(own_words + layout.WAKER), own_words + layout.ONE, 8)
+            write(load(own_words + layout.WAKE_WRITE_FD), own_words + layout.ONE, 8)
     take_parts(pool)
     spins = 0
     while load(pool + layout.DONE) < parts:
@@ -181,9 +181,9 @@ def serve(pool, helper):
             if LINUX:
                 store(own_words + layout.CPU, sched_getcpu())
             store(own_words + layout.SLEEPS, 1)
-            # A job that came before SLEEPS was set woke nobody: check for it. A later job has written to WAKER: read.
+            # A job that came before SLEEPS was set woke nobody: check for it. A later job has woken it: read.
             if load(pool + layout.TICKET) == ticket or not exchange(own_words + layout.SLEEPS, 1, 0):
-                read(load(own_words + layout.WAKING), own_words + layout.READ, 8)
+                read(load(own_words + layout.WAKE_READ_FD), own_words + layout.READ, 8)
 
 
 @compile_helper

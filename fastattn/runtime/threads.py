@@ -53,29 +53,29 @@ class NumbaTeam:
             self._is_concurrent = numba.threading_layer() != "workqueue"
 
 
-class _Setting:
-    """The process's choice of threads; ``forced`` says why only Numba's threads are possible, "" if the pool is too."""
+class _ProcessThreading:
+    """The process's choice of threads; ``pool_obstacle``: why the pool cannot be used, "" if it can."""
 
     def __init__(self) -> None:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
-        self.forced = ""
+        self.pool_obstacle = ""
         self.team = NumbaTeam()
 
-    def force(self, reason: str) -> None:
+    def forbid_pool(self, reason: str) -> None:
         """From now on only Numba itself can compile kernels and share them among threads."""
-        self.forced, self.by_numba = reason, True
+        self.pool_obstacle, self.by_numba = reason, True
 
     def after_fork(self) -> None:
         """In a forked child, use the pool in place of GNU's OpenMP, whose first loop would end the child."""
         self.team = NumbaTeam()  # a thread of the parent may have held its lock
-        if self.by_numba and not self.forced and sys.platform == "linux":
+        if self.by_numba and not self.pool_obstacle and sys.platform == "linux":
             import numba
 
             with contextlib.suppress(ValueError):  # Numba has run nothing in parallel yet
                 self.by_numba = numba.threading_layer() != "omp"
 
 
-setting = _Setting()
+setting = _ProcessThreading()
 
 
 def set_threading(name: str) -> None:
@@ -88,8 +88,8 @@ def set_threading(name: str) -> None:
     """
     if name not in THREADING:
         raise InputError(f"threading should be {' or '.join(map(repr, THREADING))}, is {name!r}")
-    if name == "pool" and setting.forced:
-        raise InputError(f"threading can only be 'numba' here: {setting.forced}")
+    if name == "pool" and setting.pool_obstacle:
+        raise InputError(f"threading can only be 'numba' here: {setting.pool_obstacle}")
     setting.by_numba = name == "numba"
 
 
@@ -137,12 +137,12 @@ def _set_numba_threads(count: int) -> None:
 
 # Offsets of a pool's words, in bytes. Words that change at different times lie in different cache lines.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
-# How many helpers a kernel may count on, and the address of ``launch`` as a C function.
+# Up to how many helpers a kernel need not call ``ensure``, and the address of ``launch`` as a C function.
 READY, LAUNCHER = 288, 296
 # Of each helper: whether it sleeps, the descriptors that it reads and that others write to wake it, a 1 to write, a
 # word to read into; the CPU on which it fell asleep, its thread, and the CPUs that it may run on, a bit each.
 HELPERS, HELPER_BYTES = 384, 256
-SLEEPS, WAKING, WAKER, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
+SLEEPS, WAKE_READ_FD, WAKE_WRITE_FD, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
 PART_BITS = 12
 MOST_PARTS = (1 << PART_BITS) - 1
 SPINS = 40_000  # how often a helper looks for work before it sleeps: about a millisecond
@@ -154,8 +154,8 @@ class Pool:
     """Helper threads for one job at a time; a caller works alone while another job has them.
 
     A job is cut into parts, which free threads take one by one. The caller takes parts too, and waits only for parts
-    that helpers have begun: a helper that the system does not let run costs nothing but its help. At a barrier, all
-    threads would wait for it after every kernel, on a busy machine for milliseconds.
+    that helpers have begun: a helper that the system does not let run costs nothing but its help. If kernels ended in a
+    barrier instead, all threads would wait there for such a helper, on a busy machine for milliseconds.
 
     All state is a few words of memory, which only compiled code changes while a job runs: no exception of a Python
     thread, such as an interrupt, can come between taking the pool and leaving it. One word, the ticket, holds the job's
@@ -172,13 +172,13 @@ class Pool:
 
     def __init__(self, serve, max_helpers: int):
         memory = np.zeros((HELPERS + max_helpers * HELPER_BYTES + 128) // 8, np.int64)
-        # Never freed: helpers read the memory while Python ends, and so may a helper that an interrupt lost.
+        # Never freed: helpers read it while Python exits, and so may one whose Thread an interrupt kept from the list.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         first = -memory.ctypes.data % 128 // 8
         self._words, self.address = memory[first:], memory.ctypes.data + 8 * first
         self._serve = serve
         self._max_helpers = max_helpers
-        # Held by the thread that starts helpers, which can take it again after an interrupt that left it held.
+        # Held while helpers are started. Reentrant: a thread that an interrupt kept from the release takes it again.
         self._starting = threading.RLock()
         self._helpers: list[threading.Thread] = []
 
@@ -186,7 +186,7 @@ class Pool:
         """Start helpers until there are ``count``, with one warning if the system gives fewer.
 
         launcher  the address of the compiled ``launch``
-        Returns how many helpers a kernel may count on: 0 while another Python thread starts helpers.
+        Returns ``count``, even where the system gave fewer; 0 while another Python thread starts helpers.
         """
         self._words[LAUNCHER // 8] = launcher
         if not self._starting.acquire(blocking=False):
@@ -204,11 +204,11 @@ class Pool:
         return count
 
     def _start(self, helper: int) -> threading.Thread:
-        """Start the thread of a helper. If an interrupt loses the thread, a second one serves too, without harm."""
+        """Start a helper's thread. If an interrupt keeps it from ``_helpers``, a second one serves too, without harm."""
         offset = (HELPERS + helper * HELPER_BYTES) // 8
         if not self._words[offset + ONE // 8]:
             descriptors = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
-            self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = descriptors
+            self._words[offset + WAKE_READ_FD // 8], self._words[offset + WAKE_WRITE_FD // 8] = descriptors
             self._words[offset + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)

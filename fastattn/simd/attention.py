@@ -1,14 +1,14 @@
-"""The loops of attention over scores in memory: bytes of visible keys, the softmax, additive scores.
+"""The loops of attention over scores in memory: bytes that say which keys are visible, the softmax, additive scores.
 
 Addresses are plain integers. Nothing checks them, as in memory.py.
 
-Tiles of additive attention are sums of v tanh(a + b) over the inner dimension; like a product's tile, one has rows of
-queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B), where A = e**2a is computed once a query and B = e**2b once a
-key. A division takes as long as several multiply-adds, so two terms share one:
+Tiles of additive attention are sums of v tanh(a + b) over the inner dimension; as in a product's tile, the rows are
+queries and the columns are packed keys. tanh(a + b) is 1 - 2 / (1 + A B), where A = e**2a is computed once a query and
+B = e**2b once a key. A division takes as long as several multiply-adds, so two terms share one:
 
     v / p + w / q = (v q + w p) / (p q)
 
-Each divisor is at least 1, and cut at 2**60, where 2 / p no longer changes a float32, so that p q does not overflow.
+Each divisor is at least 1. It is capped at 2**60, so that p q does not overflow; beyond, 2 / p changes no float32.
 """
 
 from llvmlite import ir
@@ -70,14 +70,14 @@ def copy_bytes(emitter: Emitter, source, target, count):
 
 
 @as_intrinsic(types.void, _I, _I, _I)
-def hide_unseen(emitter: Emitter, score, seen, size):
-    """Set to -inf the scores whose byte in ``seen`` is 0, of ``size`` bytes of scores, whole vectors."""
+def hide_unseen(emitter: Emitter, score, visible, size):
+    """Set to -inf each score whose byte at ``visible`` is 0; ``size`` bytes of scores, whole vectors."""
     builder = emitter.builder
     hidden, zeros = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
     def hide(offset):
         place = builder.add(score, offset)
-        flags = emitter.read(builder.add(seen, builder.lshr(offset, I64(2))), _BYTES, 1)
+        flags = emitter.read(builder.add(visible, builder.lshr(offset, I64(2))), _BYTES, 1)
         mask = builder.icmp_unsigned("!=", flags, zeros)
         emitter.store(builder.select(mask, emitter.load(place), hidden), place)
 
@@ -85,15 +85,15 @@ def hide_unseen(emitter: Emitter, score, seen, size):
 
 
 def make_any_byte(rows: int, columns: int):
-    """The intrinsic ``any_byte(address, row)``: whether any of ``rows`` x ``columns`` bytes is not 0."""
+    """The intrinsic ``any_byte(address, row_size)``: whether any of ``rows`` x ``columns`` bytes is not 0."""
     kind, number = ir.VectorType(_BYTE, columns), ir.IntType(8 * columns)
 
     @as_intrinsic(types.boolean, _I, _I)
-    def any_byte(emitter: Emitter, address, row):
+    def any_byte(emitter: Emitter, address, row_size):
         builder = emitter.builder
         value = emitter.read(address, kind, 1)
         for n in range(1, rows):
-            value = builder.or_(value, emitter.read(builder.add(address, builder.mul(row, I64(n))), kind, 1))
+            value = builder.or_(value, emitter.read(builder.add(address, builder.mul(row_size, I64(n))), kind, 1))
         return builder.icmp_unsigned("!=", builder.bitcast(value, number), number(0))
 
     return any_byte
@@ -102,7 +102,7 @@ def make_any_byte(rows: int, columns: int):
 def make_row_maxima(rows: int):
     """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i] = max(top[i], x[i, :]), float32.
 
-    x  rows are x_row bytes apart; it reads their first ``size`` bytes, whole vectors, and ignores NaN.
+    x  rows, x_row bytes apart, of which the first ``size`` bytes are read, whole vectors; NaN is ignored
     """
 
     def emit(emitter: Emitter, x, x_row, size, top):
@@ -142,8 +142,8 @@ def cap_row(emitter: Emitter, x, size, cap):
 def make_exponentials(rows: int):
     """The intrinsic ``exponentials(x, x_row, size, shift, total)``: x[i, :] = 2**(x[i, :] - shift[i]), float32.
 
-    x      rows are x_row bytes apart; it replaces their first ``size`` bytes, whole vectors.
-    total  adjacent vectors, one a row, to which it adds the results lane by lane.
+    x      rows, x_row bytes apart, whose first ``size`` bytes are replaced, whole vectors
+    total  adjacent vectors, one a row, to which the results are added lane by lane
     Eight rows together are quicker than eight calls where vectors, sums and constants fit the registers.
     """
 
@@ -151,7 +151,7 @@ def make_exponentials(rows: int):
         builder = emitter.builder
         starts = emitter.row_addresses(x, x_row, rows)
         shifts = [emitter.splat(emitter.load_scalar(builder.add(shift, I64(4 * i)))) for i in range(rows)]
-        totals = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
+        total_places = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
 
         def body(offset, sums):
             places = [builder.add(start, offset) for start in starts]
@@ -159,18 +159,17 @@ def make_exponentials(rows: int):
             results = [exp2(emitter, value) for value in values]
             for place, result in zip(places, results, strict=True):
                 emitter.store(result, place)
-            return [emitter.add(total, result) for total, result in zip(sums, results, strict=True)]
+            return [emitter.add(so_far, result) for so_far, result in zip(sums, results, strict=True)]
 
-        sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
-        for place, value in zip(totals, sums, strict=True):
+        sums = emitter.loop(size, SIZE, [emitter.load(place) for place in total_places], body)
+        for place, value in zip(total_places, sums, strict=True):
             emitter.store(value, place)
 
     return as_routine(f"exponentials_{rows}", *[_I] * 5)(emit)
 
 
-def _emit_shared(emitter: Emitter, factors: list, numbers: list):
-    """The sum of factors[n] / numbers[n], with one division."""
-    numerators, denominators = factors, numbers
+def _emit_sum_of_quotients(emitter: Emitter, numerators: list, denominators: list):
+    """The sum of numerators[n] / denominators[n], with one division."""
     while len(denominators) > 1:
         pairs = range(0, len(denominators), 2)
         products = [emitter.multiply(numerators[n], denominators[n + 1]) for n in pairs]
@@ -180,7 +179,7 @@ def _emit_shared(emitter: Emitter, factors: list, numbers: list):
 
 
 def make_tanh_tile(rows: int, vectors: int, exponential: bool):
-    """The intrinsic ``tile(query, query_row, panel, panel_row, steps, factors, out, out_row)``, addresses and bytes.
+    """The intrinsic ``tile(query, query_row, panel, panel_row, steps, factors, out, out_row)``; a row is in bytes.
 
     out[i, j] = sum over p of v[p] tanh(query[i, p] + panel[p, j]), or, where ``exponential``, of
     v[p] (1 - 2 / (1 + query[i, p] panel[p, j])), for ``rows`` rows and ``vectors`` vectors of columns.
@@ -196,35 +195,35 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
         size = builder.mul(steps, I64(4))
 
         def add(offset, sums, count: int):
-            """Add ``count`` steps, from the one whose floats are ``offset`` bytes from a row's start on."""
-            at = [builder.add(offset, I64(4 * n)) for n in range(count)]
-            lines = [builder.add(panel, builder.mul(builder.lshr(place, I64(2)), panel_row)) for place in at]
-            weights = [emitter.splat(emitter.load_scalar(builder.add(factors, place))) for place in at]
-            new: list[ir.Value] = []
+            """Add ``count`` steps to the sums; the first step lies ``offset`` bytes behind the start of each row."""
+            offsets = [builder.add(offset, I64(4 * n)) for n in range(count)]
+            lines = [builder.add(panel, builder.mul(builder.lshr(step, I64(2)), panel_row)) for step in offsets]
+            weights = [emitter.splat(emitter.load_scalar(builder.add(factors, step))) for step in offsets]
+            new_sums: list[ir.Value] = []
             keys = [[emitter.load(builder.add(line, I64(j * lanes * 4))) for line in lines] for j in range(vectors)]
             for start in starts:
-                values = [emitter.splat(emitter.load_scalar(builder.add(start, place))) for place in at]
+                values = [emitter.splat(emitter.load_scalar(builder.add(start, step))) for step in offsets]
                 for operands in keys:
-                    total = sums[len(new)]
+                    total = sums[len(new_sums)]
                     if exponential:
-                        numbers = [emitter.fma(a, b, unit) for a, b in zip(values, operands)]
-                        numbers = [emitter.minimum(most, number) for number in numbers]  # in this order NaN passes
-                        total = emitter.add(total, _emit_shared(emitter, weights, numbers))
+                        divisors = [emitter.fma(a, b, unit) for a, b in zip(values, operands)]
+                        divisors = [emitter.minimum(most, divisor) for divisor in divisors]  # in this order NaN passes
+                        total = emitter.add(total, _emit_sum_of_quotients(emitter, weights, divisors))
                     else:
                         for weight, a, b in zip(weights, values, operands):
                             total = emitter.fma(weight, tanh(emitter, emitter.add(a, b)), total)
-                    new.append(total)
-            return new
+                    new_sums.append(total)
+            return new_sums
 
         shared = SHARED if exponential else 1
-        tail = builder.urem(steps, I64(shared))
-        whole = builder.sub(size, builder.mul(tail, I64(4)))
-        first = emitter.constant(0.0)
+        tail_size = builder.mul(builder.urem(steps, I64(shared)), I64(4))
+        whole_size = builder.sub(size, tail_size)
+        initial_sum = emitter.constant(0.0)
         if exponential:
-            first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
+            initial_sum = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
 
         def add_run(start, sums):
-            remaining = builder.sub(whole, start)
+            remaining = builder.sub(whole_size, start)
             size = builder.select(builder.icmp_signed("<", remaining, I64(4 * RUN)), remaining, I64(4 * RUN))
             zeros = [emitter.constant(0.0)] * len(sums)
             run = emitter.loop(
@@ -232,10 +231,9 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
             )
             return [emitter.add(total, part) for total, part in zip(sums, run)]
 
-        sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
+        sums = emitter.loop(whole_size, 4 * RUN, [initial_sum] * (rows * vectors), add_run)
         if shared > 1:
-            tail_size = builder.mul(tail, I64(4))
-            sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
+            sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole_size, offset), sums, 1))
         for n, value in enumerate(sums):
             place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
             emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)

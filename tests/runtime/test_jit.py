@@ -187,7 +187,7 @@ with warnings.catch_warnings(record=True) as caught:
     for _ in range(2):
         y = operations.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
         z = operations.linear(x, operations.pack_linear(x[:16]), "gelu")
-hits = sum(norm._normalise.numba_kernel.stats.cache_hits.values()) if setting.forced else -1
+hits = sum(norm._normalise.numba_kernel.stats.cache_hits.values()) if setting.pool_obstacle else -1
 print(y.tobytes().hex(), z.tobytes().hex(), hits, *(warning.message for warning in caught), sep="\\n")
 """
 

@@ -124,15 +124,15 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     """The StackSpec of ``encoder`` or ``decoder``; unsupported features are added to ``problems``."""
     variables = attributes.variables
     names = [name for name in variables if name.startswith(prefix + "/")]
-    # Names are counted: the highest number, plus one, could be huge. Gaps are reported as missing tensors.
+    # Distinct layer numbers are counted: in a bad file the highest could be huge. Gaps are reported as missing tensors.
     layers = len({match[1] for name in names if (match := re.match(rf"{prefix}/layer_(\d+)/", name))})
     embeddings = f"{prefix}/embeddings" + ("" if f"{prefix}/embeddings/weight" in variables else "_0")
     vocabulary, width = attributes.shape(embeddings + "/weight", 2)
     heads = attributes.integer(f"{prefix}/num_heads", 8)
     if heads < 1:
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
-    attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
-    scopes = attentions + [f"{prefix}/layer_{i}/attention" for i in range(layers) if prefix == "decoder"]
+    self_attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
+    scopes = self_attentions + [f"{prefix}/layer_{i}/attention" for i in range(layers) if prefix == "decoder"]
     if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
         _value_of(attributes, scopes, "multi_query", 0, problems)
         key_heads = 1
@@ -149,7 +149,7 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
     query_scale = _value_of(attributes, scopes, "queries_scale", head_width**-0.5, problems)
-    positions = _read_positions(attributes, prefix, attentions, scopes, head_width, problems)
+    positions = _read_positions(attributes, prefix, self_attentions, scopes, head_width, problems)
     if positions.alibi is not None and positions.alibi.scaled and not _equals(query_scale, head_width**-0.5):
         problems.append("scale_alibi with a queries_scale of its own")
     return StackSpec(
@@ -188,7 +188,7 @@ def _equals(a: float, b: float) -> bool:
 
 
 def _value_of(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """The value of an attribute that each of the layers ``scopes`` stores, and a StackSpec only once."""
+    """The one value of an attribute that every attention of ``scopes`` stores; different values are ``problems``."""
     values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
@@ -208,22 +208,28 @@ def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> fl
 
 def _read_alignment(attributes: Attributes, prefix: str, layers: int, heads: int) -> AlignmentSpec:
     layer = attributes.integer(f"{prefix}/alignment_layer", -1)
-    averaged = attributes.integer(f"{prefix}/alignment_heads", 1)
-    if layers and not (-layers <= layer < layers and 0 <= averaged <= heads):
+    averaged_heads = attributes.integer(f"{prefix}/alignment_heads", 1)
+    if layers and not (-layers <= layer < layers and 0 <= averaged_heads <= heads):
         raise CheckpointError(
-            f"{prefix}/alignment_layer {layer} and alignment_heads {averaged} do not fit {layers} layers, {heads} heads"
+            f"{prefix}/alignment_layer {layer} and alignment_heads {averaged_heads} do not fit {layers} layers, "
+            f"{heads} heads"
         )
-    return AlignmentSpec(layer, averaged)
+    return AlignmentSpec(layer, averaged_heads)
 
 
 def _read_positions(
-    attributes: Attributes, prefix: str, attentions: list[str], scopes: list[str], head_width: int, problems: list[str]
+    attributes: Attributes,
+    prefix: str,
+    self_attentions: list[str],
+    scopes: list[str],
+    head_width: int,
+    problems: list[str],
 ) -> PositionSpec:
-    """The positions of the first layer, which decides for all layers, as in CTranslate2."""
+    """The positions of a stack. Different rotary settings of layers are ``problems``; relative biases may differ."""
     positions = PositionSpec("sinusoid")
     for name in ("rotary_dim", "relative_attention_bias"):
         holders = {scope for scope in scopes if f"{scope}/{name}" in attributes.variables}
-        if holders and holders != set(attentions):
+        if holders and holders != set(self_attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
     table = f"{prefix}/position_encodings/encodings"
     if attributes.flag(f"{prefix}/alibi", False):
@@ -232,14 +238,14 @@ def _read_positions(
             scaled=attributes.flag(f"{prefix}/scale_alibi", False),
         )
         positions = PositionSpec("alibi", alibi=alibi)
-    if any(f"{scope}/rotary_dim" in attributes.variables for scope in attentions):
+    if any(f"{scope}/rotary_dim" in attributes.variables for scope in self_attentions):
         if positions.alibi is not None:
             problems.append("rotary positions together with alibi")
-        positions = PositionSpec("rotary", rotary=_read_rotary(attributes, attentions, head_width, problems))
-    elif any(f"{scope}/relative_attention_bias" in attributes.variables for scope in attentions):
+        positions = PositionSpec("rotary", rotary=_read_rotary(attributes, self_attentions, head_width, problems))
+    elif any(f"{scope}/relative_attention_bias" in attributes.variables for scope in self_attentions):
         if positions.alibi is not None:
             problems.append("relative attention biases together with alibi")
-        positions = _read_relative(attributes, attentions, problems)
+        positions = _read_relative(attributes, self_attentions, problems)
     elif positions.alibi is None and table in attributes.variables:
         positions = PositionSpec("table", limit=attributes.shape(table, 2)[0])
     return positions
@@ -315,8 +321,8 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         # An encoder's output does not need the pooler.
-        is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TOKEN_TYPES
-        if canonical is not None or not is_read_elsewhere:
+        is_expected = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TOKEN_TYPES
+        if canonical is not None or not is_expected:
             by_name[canonical or name] = variable
     for stack, stack_spec in spec.stacks.items():
         of_each_layer = stack_spec.positions.of_each_layer  # otherwise all layers use the first layer's table, as in T5

@@ -30,7 +30,7 @@ from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
 TYPES = {"float32": "F32", "bfloat16": "BF16"}
-# Architectures in the order in which they are tried; settings have BART's names, or Llama's.
+# Architectures in the order in which they are tried: settings of TRANSLATORS have BART's names, of DECODERS Llama's.
 TRANSLATORS = ("marian", "m2m_100", "mbart", "bart", "pegasus")
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
 PADS = ("<pad>", "<blank>")
@@ -60,7 +60,7 @@ def write(
     """
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
-    checkpoint = _starting_from_padding(checkpoint)
+    checkpoint = _with_padding_start(checkpoint)
     form = _find_form(checkpoint)
     stored = _stored_values(form, checkpoint.tensors)
     files = text_files(checkpoint, form.config)
@@ -106,8 +106,8 @@ def _find_form(checkpoint: Checkpoint) -> WrittenForm:
     raise CheckpointError(f"{where} cannot say the {problem or 'kind'} of this model; architectures tried: {tried}")
 
 
-def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
-    """The model, with a padding token to start from where it starts from a zero embedding, as Marian's models do.
+def _with_padding_start(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint; a decoder that starts from a zero embedding, as Marian's, gets a padding token as start token.
 
     The token is the last. Its embedding is zeros, its bias minus infinity, so that no search produces it.
     """
@@ -133,7 +133,7 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _comparable(model: ModelSpec) -> ModelSpec:
-    """The model without what may differ: float32's rounding, whether the projection has a bias, which may be zeros."""
+    """The model without what may differ: last digits of the embedding's scale, and whether the projection has a bias."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()
@@ -196,7 +196,7 @@ def _translator_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, Mod
 
 
 def _size_settings(stack: StackSpec) -> Iterator[dict[str, Any]]:
-    """Settings by BERT's and Llama's names: the greatest length without the positions of padding, then with them."""
+    """Settings by BERT's and Llama's names: with our limit of positions, then with rows kept for padding too."""
     attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
     for extra_positions in dict.fromkeys((0, 1 + positions.padding)):
         yield {
@@ -267,8 +267,8 @@ def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredVa
             elif name not in form.tied:
                 stored[name] = (entry.source_shapes[name], partial(_rows_of, tensor, rows, entry))
             else:
-                tied = SHARED if SHARED in form.tied else TARGET
-                stored[tied] = (entry.source_shapes[name], partial(as_float32, tensor))
+                table_name = SHARED if SHARED in form.tied else TARGET
+                stored[table_name] = (entry.source_shapes[name], partial(as_float32, tensor))
     for canonical in tensors.keys() - form.mapping.keys():
         if as_float32(tensors[canonical]).any():
             raise CheckpointError(f"{canonical} has no place in this architecture")
@@ -281,7 +281,7 @@ def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredVa
 
 def _rows_of(tensor: Tensor, rows: slice, entry: TensorSources) -> np.ndarray:
     values = as_float32(tensor)[rows]
-    if entry.skipped_rows:  # rows of ids that have no position, such as padding
+    if entry.skipped_rows:  # first rows of a table that no position uses, such as those kept for padding
         values = np.concatenate([np.zeros((entry.skipped_rows, *values.shape[1:]), np.float32), values])
     return np.ascontiguousarray(values.T) if entry.transposed else values
 
@@ -385,10 +385,10 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
     return files | models | {"tokenizer_config.json": as_json(tokens)}
 
 
-def _language_settings(text: TranslationText, source: str, model_type: str) -> dict[str, Any]:
+def _language_settings(text: TranslationText, source_place: str, model_type: str) -> dict[str, Any]:
     """Settings of tokenizer_config.json that say where language tokens go, and the default languages."""
     languages = {"src_lang": text.source_language, "tgt_lang": text.target_language}
     settings: dict[str, Any] = {name: language for name, language in languages.items() if language}
     if model_type == "m2m_100":
-        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
-    return settings | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}
+        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source_place == "after"}
+    return settings | {"tokenizer_class": "MBartTokenizer" if source_place == "after" else "MBart50Tokenizer"}

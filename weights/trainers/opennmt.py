@@ -1,8 +1,8 @@
 """OpenNMT-py's models, of version 3 or later: one .pt file with options, tensors and vocabularies.
 
-In its Transformers norms come before each sublayer, and positions are a table in the file. Recurrent models have the
-mapping ``recurrent/mappings/opennmt.toml``, with changes by their options. An option that a spec cannot express is
-refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
+In OpenNMT-py's Transformers, norms come before each sublayer, and positions are a table in the file. Recurrent models
+have the mapping ``recurrent/mappings/opennmt.toml``, with changes by their options. An option that a spec cannot express
+is refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
 import math
@@ -96,7 +96,7 @@ def read(folder: Folder, names: list[str], trainer_file: TrainerFile) -> Checkpo
     if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
         return _read_recurrent(folder, training, trainer_file)
     options = checked_options(training, OPTIONS, where)
-    stored = _rename_tensors(trainer_file.tensors("model", "generator"), options)
+    stored = _normalize_tensors(trainer_file.tensors("model", "generator"), options)
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
@@ -111,8 +111,10 @@ def read(folder: Folder, names: list[str], trainer_file: TrainerFile) -> Checkpo
     return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.files_read))
 
 
-def _rename_tensors(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors: position tables without the axis of length one, shared tensors under each of their names."""
+def _normalize_tensors(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
+    """The tensors: position tables without the axis of length one, shared tensors under each of their names, the
+    generator's without its number.
+    """
     stored = {name.replace("generator.0.", "generator."): tensor for name, tensor in stored.items()}
     for name, tensor in stored.items():
         if name.endswith(".pe.pe") and len(tensor.shape) == 3 and tensor.shape[1] == 1 and tensor.strides is None:
@@ -128,19 +130,19 @@ def _rename_tensors(stored: dict[str, StoredTensor], options: dict[str, Any]) ->
 def _stack(
     name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
-    sizes = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
-    if sizes[0] not in training:  # one size for both stacks, which has had two names
-        sizes = ("hidden_size" if "hidden_size" in training else "rnn_size", *sizes[1:])
-    width, heads, layers, inner = (count(training, size, where) for size in sizes)
-    table = stored.get(WORDS.replace("STACK", name))
+    size_options = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
+    if size_options[0] not in training:  # one size for both stacks, which has had two names
+        size_options = ("hidden_size" if "hidden_size" in training else "rnn_size", *size_options[1:])
+    width, heads, layers, inner = (count(training, size, where) for size in size_options)
+    words = stored.get(WORDS.replace("STACK", name))
     positions = stored.get(POSITIONS.replace("STACK", name))
-    if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
+    if words is None or len(words.shape) != 2 or layers > len(stored) or width % heads:
         raise CheckpointError(
-            f"{where}: {WORDS.replace('STACK', name)} should be a table, {sizes[2]} {layers} at most the number of"
-            f" tensors and {sizes[0]} {width} a multiple of heads {heads}"
+            f"{where}: {WORDS.replace('STACK', name)} should be a table, {size_options[2]} {layers} at most the number"
+            f" of tensors and {size_options[0]} {width} a multiple of heads {heads}"
         )
-    has_table = options["position_encoding"]
-    if has_table and (positions is None or len(positions.shape) != 2):
+    has_positions = options["position_encoding"]
+    if has_positions and (positions is None or len(positions.shape) != 2):
         raise CheckpointError(f"{where}: {POSITIONS.replace('STACK', name)} should be a table of positions")
     activation, gated = ACTIVATIONS[options["pos_ffn_activation_fn"]]
     epsilon = training.get("norm_eps", EPSILON)
@@ -149,12 +151,14 @@ def _stack(
     return StackSpec(
         layers=layers,
         width=width,
-        vocabulary=table.shape[0],
+        vocabulary=words.shape[0],
         attention=AttentionSpec(heads, heads, width // heads),
         feed_forward=FeedForwardSpec(inner, activation, gated),
         norms=NormSpec(NORMS[options["layer_norm"]], epsilon),
-        positions=PositionSpec("table", limit=positions.shape[0]) if has_table and positions else PositionSpec("none"),
-        embedding_scale=math.sqrt(width) if has_table else 1.0,
+        positions=PositionSpec("words", limit=positions.shape[0])
+        if has_positions and positions
+        else PositionSpec("none"),
+        embedding_scale=math.sqrt(width) if has_positions else 1.0,
         cross_attention=name == "decoder",
         projection_bias="generator.bias" in stored,
     )
@@ -203,7 +207,7 @@ def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[st
         score, activation = ATTENTIONS[options["global_attention"]]
         decoder["attention"] = {"score": score, "after": layers}
         decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
-        if score == "general":  # (W h) . s = h . (W' s)
+        if score == "general":  # (W h) . s = h . (W' s), h the decoder's state, s a source row
             transposed_source = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
             tensors["decoder.attention.key.weight"] = transposed_source
     encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}

@@ -39,16 +39,16 @@ def convolve(
         return y_NF
     code, residual_NF = ACTIVATION_CODES[activation], NO_FLOATS[2] if residual_NF is None else residual_NF
     channels = packed.inputs // (height * width)
-    by_patches = window == Window((3, 3), padding=window.padding) and packed.panels_PSN.dtype == np.float32
-    if by_patches and len(groups) == 1 and channels % LANES == 0 and packed.outputs % LANES == 0:
-        patches = Window((4, 4), (2, 2), window.padding)
-        tiles = grid.images * -(-out.height // 2) * -(-out.width // 2)
+    is_plain_3x3 = window == Window((3, 3), padding=window.padding) and packed.panels_PSN.dtype == np.float32
+    if is_plain_3x3 and len(groups) == 1 and channels % LANES == 0 and packed.outputs % LANES == 0:
+        patch_window = Window((4, 4), (2, 2), window.padding)
+        patch_count = grid.images * -(-out.height // 2) * -(-out.width // 2)
         row_limit = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
-        rows, threads = _cut(tiles, packed.panels_PSN.nbytes, row_limit)
+        rows, threads = _cut(patch_count, packed.panels_PSN.nbytes, row_limit)
         part = ConvolutionPart(0, channels, 0, packed.outputs, 1, rows, code)
         scratch_PB = _scratch(threads, 64 * rows * (channels + NR), channels, 16)
         arrays = packed.patch_panels, packed.bias, part, residual_NF
-        _convolve_patches(x_ND, grid, patches, out, *arrays, scratch_PB, y_NF)
+        _convolve_patches(x_ND, grid, patch_window, out, *arrays, scratch_PB, y_NF)
         return y_NF
     # where no other channels lie between adjacent taps, the taps are read as one run of numbers
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
@@ -62,17 +62,17 @@ def convolve(
 
 
 def _cut(rows: int, weight_bytes: int, row_limit: int = ROW_BLOCK) -> tuple[int, int]:
-    """(rows of a task, threads); the number of tasks is a multiple of the threads."""
+    """(rows of a task, threads); the number of tasks is about a multiple of the threads: rows are rounded up to MR."""
     threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
     tasks = -(-rows // (row_limit * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
     return block, min(threads, -(-rows // block))
 
 
-def _scratch(parts: int, extra_bytes: int, run_floats: int, runs: int) -> np.ndarray:
-    """Scratch of each part: a run of ``run_floats``, the addresses of ``runs``, and ``extra_bytes``."""
+def _scratch(threads: int, extra_bytes: int, run_floats: int, runs: int) -> np.ndarray:
+    """Scratch memory of each thread: a run of ``run_floats``, addresses of so many ``runs``, and ``extra_bytes``."""
     size = 4 * (-(-run_floats // NR) * NR) + 8 * runs + extra_bytes
-    return empty_on_lines((parts, -(-size // LINE) * LINE), np.dtype(np.uint8))
+    return empty_on_lines((threads, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
 
 def convolve_depthwise(
@@ -97,28 +97,28 @@ def convolve_depthwise(
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-    out, edges = window.over(grid), []
+    out, ranges = window.over(grid), []
     for length, positions, size, stride, padding, step in zip(grid[1:], out[1:], *window, strict=True):
         first_N = np.arange(positions) * stride - padding
-        columns = np.where(first_N < 0, first_N % step, first_N), np.minimum(first_N + size * step, length)
-        edges.append(np.stack([*columns, np.full(positions, step)], axis=1))
-    return _pool_pixels(x_ND, grid, out, edges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
+        firsts_N, ends_N = np.where(first_N < 0, first_N % step, first_N), np.minimum(first_N + size * step, length)
+        ranges.append(np.stack([firsts_N, ends_N, np.full(positions, step)], axis=1))
+    return _pool_pixels(x_ND, grid, out, ranges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
-    edges = []
+    ranges = []
     for length, areas in zip(grid[1:], out[1:], strict=True):
         n = np.arange(areas)
-        edges.append(np.stack([n * length // areas, -(-(n + 1) * length // areas), np.ones_like(n)], axis=1))
-    return _pool_pixels(x_ND, grid, out, edges, mode, 0)
+        ranges.append(np.stack([n * length // areas, -(-(n + 1) * length // areas), np.ones_like(n)], axis=1))
+    return _pool_pixels(x_ND, grid, out, ranges, mode, 0)
 
 
 def _pool_pixels(
-    x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, edges: list[np.ndarray], mode: str, taps: int
+    x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, ranges: list[np.ndarray], mode: str, divisor: int
 ) -> np.ndarray:
-    """taps: the divisor of each sum; 0: how many of its pixels lie in the image."""
+    """divisor: of each sum; 0: the number of the area's pixels that lie in the image."""
     y_ND = _empty_pixels(out.rows, x_ND.shape[1])
-    _pool(x_ND, grid, out, *edges, mode == "max", taps, y_ND)
+    _pool(x_ND, grid, out, *ranges, mode == "max", divisor, y_ND)
     return y_ND
 
 
