@@ -2,7 +2,7 @@
 
 A message consists of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn, but
 never of code. A message is sent as a header (a magic word, the version of this format, two lengths), a table of the
-arrays, the arrays' bytes, and JSON, where a dictionary whose only key is array, error or result stands for such a value.
+arrays, the arrays' bytes, and JSON; a dictionary whose only key is array, error or result stands for such a value.
 """
 
 import json

@@ -204,7 +204,7 @@ class Pool:
         return count
 
     def _start(self, helper: int) -> threading.Thread:
-        """Start a helper's thread. If an interrupt keeps it from ``_helpers``, a second one serves too, without harm."""
+        """Start a helper's thread. If an interrupt keeps it from ``_helpers``, a second one serves too: no harm."""
         offset = (HELPERS + helper * HELPER_BYTES) // 8
         if not self._words[offset + ONE // 8]:
             descriptors = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()

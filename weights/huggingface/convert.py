@@ -133,7 +133,7 @@ def _with_padding_start(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _comparable(model: ModelSpec) -> ModelSpec:
-    """The model without what may differ: last digits of the embedding's scale, and whether the projection has a bias."""
+    """The model without what may differ: last digits of the embedding's scale, and a bias of the projection."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()

@@ -1,7 +1,7 @@
 """OpenNMT-py's models, of version 3 or later: one .pt file with options, tensors and vocabularies.
 
 In OpenNMT-py's Transformers, norms come before each sublayer, and positions are a table in the file. Recurrent models
-have the mapping ``recurrent/mappings/opennmt.toml``, with changes by their options. An option that a spec cannot express
+have the mapping ``recurrent/mappings/opennmt.toml``, with changes by their options. An option that no spec can express
 is refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
@@ -155,7 +155,7 @@ def _stack(
         attention=AttentionSpec(heads, heads, width // heads),
         feed_forward=FeedForwardSpec(inner, activation, gated),
         norms=NormSpec(NORMS[options["layer_norm"]], epsilon),
-        positions=PositionSpec("words", limit=positions.shape[0])
+        positions=PositionSpec("table", limit=positions.shape[0])
         if has_positions and positions
         else PositionSpec("none"),
         embedding_scale=math.sqrt(width) if has_positions else 1.0,
