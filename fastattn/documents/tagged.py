@@ -119,12 +119,12 @@ def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: Xm
 
 
 def _marked(sentence: Sequence[XmlToken]) -> Marked:
-    def what(tag: int, closer: int | None) -> tuple[str, str]:
+    def tag_of(tag: int, closer: int | None) -> tuple[str, str]:
         return sentence[tag].source, "" if closer is None else sentence[closer].source
 
     pairs = match_tags([(token.kind, token.name) for token in sentence])
     kinds = [token.kind if token.kind == "text" else "tag" for token in sentence]
-    return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, what)
+    return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, tag_of)
 
 
 def _written(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:

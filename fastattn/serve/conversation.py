@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.generation.calls import Generation
 from fastattn.text.chat import ChatTemplate
-from fastattn.text.tool_calls import THINK, AnswerParts, SplitAnswer, answer_parts, call_schema
+from fastattn.text.tool_calls import THINK, call_schema
 
 RESERVED = frozenset(("messages", "add_generation_prompt", "self", "tools"))  # variables that templates get anyway
 
@@ -62,19 +61,12 @@ class Conversation:
         is_free = self.tool_choice != "none" and "json_schema" not in self.options
         return [tool["function"]["name"] for tool in self.tools] if is_free else []
 
-    def parts(self, template: ChatTemplate) -> AnswerParts:
-        """What splits the answer as it comes."""
-        return AnswerParts(self._tool_names, self._is_in_reasoning(template))
-
-    def read(self, generation: Generation, template: ChatTemplate) -> SplitAnswer:
-        return answer_parts(generation.text, self._tool_names, self._is_in_reasoning(template))
-
-    def _is_in_reasoning(self, template: ChatTemplate) -> bool:
-        arguments = self.arguments(template)
+    def splitting(self, template: ChatTemplate, arguments: dict[str, Any]) -> tuple[list[str], bool]:
+        """How the answer of a call with these arguments is split: the arguments of ``AnswerParts``."""
         if THINK not in template.source or "json_schema" in arguments:
-            return False
+            return self._tool_names, False
         prompt = template.render(arguments["messages"], **arguments.get("template_variables", {}))
-        return prompt.rstrip().endswith(THINK)
+        return self._tool_names, prompt.rstrip().endswith(THINK)
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -31,7 +31,7 @@ from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
-from fastattn.text.tool_calls import SplitAnswer
+from fastattn.text.tool_calls import AnswerParts, SplitAnswer, answer_parts
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors, join_rows
@@ -130,7 +130,7 @@ class Service:
         glossary  term -> translation
         """
         charge = self.check_size(texts)
-        target, pairs = language_code(target), self.pairs
+        target = language_code(target)
         sources = self.sources.get(target)
         if not sources:
             raise Refusal(400, f"no model translates to {target!r}; to {list_codes(self.sources)}")
@@ -138,19 +138,17 @@ class Service:
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
         codes = [language_code(source, sources) if language is None else language.language for language in detected]
-        for code in codes:
-            if (code, target) not in pairs:
-                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {list_codes(sources)}")
+        names = {code: self._translator_of(code, target) for code in dict.fromkeys(codes)}
         charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
         translations: list[Any] = [None] * len(texts)
-        for code in dict.fromkeys(codes):
+        for code, name in names.items():
             positions = [b for b, text_code in enumerate(codes) if text_code == code]
-            async with self.models.use(pairs[code, target]) as model:
+            async with self.models.use(name) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
-                if self.models.served[pairs[code, target]].takes_languages:
+                if self.models.served[name].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
                 own_texts = [texts[b] for b in positions]
                 if glossary:
@@ -189,22 +187,30 @@ class Service:
         languages = [language_code(source, sources)] * len(documents)
         if source == AUTO:
             languages = [(await self.detect(visible(document), sources))[0].language for document in documents]
-        results = []
-        for document, language in zip(documents, languages):
-            if (language, target) not in self.pairs:
-                raise Refusal(400, f"no model translates from {language!r} to {target!r}")
-            served = self.pairs[language, target]
-            if self.models.served[served].takes_languages:
-                options |= {"source_lang": language, "target_lang": target}
-            async with self.models.use(served) as model:
-                follower = await asyncio.to_thread(model.with_glossary, glossary) if glossary else model
-                metered = Metered(follower, self.settings.characters)
-                translate = partial(translate_document, metered, language=target, **options)
-                try:
+        names = {language: self._translator_of(language, target) for language in dict.fromkeys(languages)}
+        results: list[tuple[bytes, str]] = []
+        followers: dict[str, Any] = {}  # by language: a glossary takes a while to compile
+        meter = Meter(self.settings.characters)
+        try:
+            for document, language in zip(documents, languages):
+                if self.models.served[names[language]].takes_languages:
+                    options |= {"source_lang": language, "target_lang": target}
+                async with self.models.use(names[language]) as model:
+                    if glossary and language not in followers:
+                        followers[language] = await asyncio.to_thread(model.with_glossary, glossary)
+                    translator = MeteredTranslator(followers.get(language, model), meter)
+                    translate = partial(translate_document, translator, language=target, **options)
                     results.append((bytes(await asyncio.to_thread(translate, document, form)), language))
-                finally:
-                    metered.is_over = True
+        finally:
+            meter.is_over = True
         return results
+
+    def _translator_of(self, source: str, target: str) -> str:
+        """The name of the model that translates so; Refusal if there is none."""
+        if (source, target) not in self.pairs:
+            sources = list_codes(self.sources.get(target, ()))
+            raise Refusal(400, f"no model translates from {source!r} to {target!r}; from {sources}")
+        return self.pairs[source, target]
 
     async def translate_pages(
         self, texts: Sequence[str], source: str, target: str, **options: Any
@@ -229,9 +235,7 @@ class Service:
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
-            self.check_size([text if isinstance(text, str) else " " * len(text) for text in texts])
-            decoded_texts = await asyncio.to_thread(_texts_of, encoder, texts)
-            charge = self.check_size([max(read, " " * len(text), key=len) for read, text in zip(decoded_texts, texts)])
+            decoded_texts, charge = await self._checked_texts(encoder, texts)
             arguments = {"long": "truncate" if truncate else "error", **options}
             if (dimensions := options.get("truncate_dim") or 0) > encoder.dimension:
                 raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
@@ -261,10 +265,7 @@ class Service:
             await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
-            scores: list[float] = []
-            for at in range(0, len(pairs), TEXTS_AT_ONCE):
-                scores += (await asyncio.to_thread(score, pairs[at : at + TEXTS_AT_ONCE])).tolist()
-        return scores, name
+            return await _in_slices(lambda part: score(part).tolist(), pairs), name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
@@ -320,18 +321,16 @@ class Service:
             charge()
             return await asyncio.to_thread(_texts_of, encoder, rows)
 
-    # answers of language models
-
     async def converse(self, model: str | None, conversation: Conversation) -> ModelAnswers:
         """The answers to a conversation, best first or as drawn."""
         charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         charge()
         async with self.models.use(name) as generator:
-            arguments = conversation.arguments(generator.chat_template)
+            arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
-            parts = [conversation.read(generation, generator.chat_template) for generation in generations]
+            parts = [answer_parts(generation.text, *splitting) for generation in generations]
             return ModelAnswers(name, generations, parts, generator.decode)
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
@@ -340,8 +339,8 @@ class Service:
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             charge()
-            template = generator.chat_template
-            arguments, parts = conversation.arguments(template), conversation.parts(template)
+            arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
+            parts = AnswerParts(*splitting)
             async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
                 for part in parts.add(piece) if isinstance(piece, str) else parts.end():
                     yield part
@@ -353,7 +352,8 @@ class Service:
         """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
-            texts = await self._checked_prompts(generator, prompts)
+            texts, charge = await self._checked_texts(generator, prompts)
+            charge()
             best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
             generations = [generation for first in best for generation in (first, *first.alternatives)]
             scores = await _in_slices(generator.score, prompts) if with_scores else []
@@ -363,16 +363,17 @@ class Service:
         """The pieces of a continuation as they come, then ModelAnswers."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
-            texts = await self._checked_prompts(generator, [prompt])
+            texts, charge = await self._checked_texts(generator, [prompt])
+            charge()
             async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
                 yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, texts)
 
-    async def _checked_prompts(self, generator: Generator, prompts: Sequence[Any]) -> list[str]:
-        """The texts of prompts, which are charged by characters or by tokens, whichever are more."""
-        self.check_size([prompt if isinstance(prompt, str) else " " * len(prompt) for prompt in prompts])
-        texts = await asyncio.to_thread(_texts_of, generator, prompts)
-        self.check_size([max(text, " " * len(prompt), key=len) for text, prompt in zip(texts, prompts)])()
-        return texts
+    async def _checked_texts(self, model: Any, texts: Sequence[Any]) -> tuple[list[str], Callable[[], None]]:
+        """(the texts, also of token ids; ``check_size`` of characters or tokens, whichever are more)."""
+        self.check_size([text if isinstance(text, str) else " " * len(text) for text in texts])
+        decoded_texts = await asyncio.to_thread(_texts_of, model, texts)
+        longer = [max(decoded, " " * len(text), key=len) for decoded, text in zip(decoded_texts, texts)]
+        return decoded_texts, self.check_size(longer)
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
         """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
@@ -384,6 +385,12 @@ class Service:
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
         return partial(QUOTA.get().take, characters)
+
+
+def _prepared(conversation: Conversation, generator: Generator) -> tuple[dict[str, Any], tuple[list[str], bool]]:
+    """(the arguments of the call, those of ``AnswerParts``)."""
+    arguments = conversation.arguments(generator.chat_template)
+    return arguments, conversation.splitting(generator.chat_template, arguments)
 
 
 def _texts_of(model: Any, texts: Sequence[Any]) -> list[str]:
@@ -399,27 +406,35 @@ async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any])
     return results
 
 
-class Metered:
-    """A translator that charges the request's caller for its texts, and refuses more than ``most`` characters.
+class Meter:
+    """Charges a request's caller for the characters that documents' texts have, and refuses more than ``most``.
 
     is_over  set where the request has ended: no further text is translated
     """
 
-    def __init__(self, translator: Any, most: int):
-        self._translator, self._most, self._characters, self.is_over = translator, most, 0, False
-        self.returns_attention = getattr(translator, "returns_attention", True)
+    def __init__(self, most: int):
+        self._most, self._characters, self.is_over = most, 0, False
 
-    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        results: Iterator[Any] = self._translator.translate_iter(self._counted(texts), **options)
-        return results
-
-    def _counted(self, texts: Iterable[str]) -> Iterator[str]:
+    def count(self, texts: Iterable[str]) -> Iterator[str]:
+        """The texts, one by one, each after its charge."""
         for text in texts:
             self._characters += len(text)
             if self.is_over or self._characters > self._most:
                 raise Refusal(413, f"a request may have {self._most} characters, this document has more")
             QUOTA.get().take(len(text))
             yield text
+
+
+class MeteredTranslator:
+    """A translator whose texts a Meter counts."""
+
+    def __init__(self, translator: Any, meter: Meter):
+        self._translator, self._meter = translator, meter
+        self.returns_attention = getattr(translator, "returns_attention", True)
+
+    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        results: Iterator[Any] = self._translator.translate_iter(self._meter.count(texts), **options)
+        return results
 
 
 def visible(document: bytes) -> str:

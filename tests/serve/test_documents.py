@@ -56,6 +56,8 @@ def test_text_with_tags_keeps_them(asked):
     kept = ("<!DOCTYPE a [<!ENTITY b 'c'>]><a>", "&b;", "<c x='>'/>", "<![CDATA[<x>]]></a>")
     assert all(piece in answer for piece in kept)
     assert asked.post("/v2/translate", deepl | {"tag_handling": "html", "ignore_tags": "b"})[0] == 400
+    half = "Good morning, and no end. " * 1200  # of a request's characters, more than half
+    assert asked.raw("POST", "/translate", libre | {"q": [half, half]})[0] == 413
     status, answer, _ = asked.raw("POST", "/translate", libre | {"q": "a " * 30_000})
     assert status == 413 and b"50000 characters" in answer
 

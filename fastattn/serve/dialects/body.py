@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from prometheus_client import Counter
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fastattn.serve.service import Service
@@ -50,6 +50,8 @@ async def _service(request: Request) -> Service:  # FastAPI would run a plain fu
 
 
 Serving = Annotated[Service, Depends(_service)]
+TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1)]
 
 
 def as_list(value: Any) -> list[Any]:

@@ -9,13 +9,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Serving
+from fastattn.serve.dialects.body import Serving, Texts, TokenIds
 from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
-TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
-Texts = Annotated[list[str], Field(min_length=1)]
 Rows = Annotated[list[TokenIds], Field(min_length=1)]
 DEFAULT_TOKENS = 16  # OpenAI's
 

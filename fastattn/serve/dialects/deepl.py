@@ -35,7 +35,7 @@ class DeepLBody(Body):
     split_sentences: Literal["0", "1", "nonewlines"] | None = None
     preserve_formatting: bool = True
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = "default"
-    context: str | None = None  # for models that read it
+    context: str | None = None  # ignored: no model here reads it
     glossary_id: str | None = None
     tag_handling: Literal["html", "xml"] | None = None
     outline_detection: bool = True

@@ -10,12 +10,11 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, Serving, TokenIds, as_list
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/decode", "/similarity", "/info")
-TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 

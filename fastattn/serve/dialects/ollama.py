@@ -16,10 +16,10 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.sampling import sampling_options
 from fastattn.serve.service import ModelAnswers, Service
 
 router = APIRouter(prefix="/api")
-NANOSECONDS = 1_000_000_000
 
 
 class ModelBody(Body):
@@ -45,20 +45,9 @@ class OllamaOptions(Body):
 
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``."""
-        options: dict[str, Any] = {
-            "max_new_tokens": self.num_predict if self.num_predict and self.num_predict > 0 else None,
-            "repetition_penalty": None if self.repeat_penalty == 1 else self.repeat_penalty,
-            "presence_penalty": self.presence_penalty or None,
-            "frequency_penalty": self.frequency_penalty or None,
-            "seed": None if self.seed is None or self.seed < 0 else self.seed,
-            "stop": self.stop or None,
-        }
-        if self.temperature == 0:
-            options["sampling_topk"] = 1
-        else:
-            options |= {"sampling_temperature": self.temperature, "sampling_topk": self.top_k}
-            options |= {"sampling_topp": self.top_p or None, "sampling_minp": self.min_p or None}
-        return {name: value for name, value in options.items() if value is not None}
+        most = self.num_predict if self.num_predict and self.num_predict > 0 else None
+        seed = None if self.seed is None or self.seed < 0 else self.seed
+        return sampling_options(self, most, self.repeat_penalty, seed)
 
 
 class AnswerBody(ModelBody):

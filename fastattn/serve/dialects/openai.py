@@ -8,10 +8,9 @@ from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
 from fastattn.generation.generator import Generator
-from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.body import Body, Serving, TokenIds
 
 router = APIRouter(prefix="/v1")
-TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):

@@ -10,7 +10,6 @@ from fastattn.serve.dialects.body import Body, Serving, as_list
 from fastattn.serve.dialects.sampling import head_of
 
 router = APIRouter()
-PATHS = ("/v1/rerank", "/v2/rerank", "/v1/score", "/score")
 
 
 class TextDocument(Body):

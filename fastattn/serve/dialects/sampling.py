@@ -39,22 +39,31 @@ class SamplingBody(Body):
 
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``; what has no effect is left out."""
-        options: dict[str, Any] = {
-            "max_new_tokens": self.max_tokens,
-            "presence_penalty": self.presence_penalty or None,
-            "frequency_penalty": self.frequency_penalty or None,
-            "repetition_penalty": None if self.repetition_penalty == 1 else self.repetition_penalty,
-            "seed": self.seed,
-            "stop": self.stop or None,
-            "num_hypotheses": self.n if self.n != 1 else None,
-        }
-        if self.temperature == 0:
-            options["sampling_topk"] = 1
-        else:
-            top_k = None if self.top_k is None else max(0, self.top_k)
-            options |= {"sampling_temperature": self.temperature, "sampling_topp": self.top_p}
-            options |= {"sampling_topk": top_k, "sampling_minp": self.min_p or None}
-        return {name: value for name, value in options.items() if value is not None}
+        options = sampling_options(self, self.max_tokens, self.repetition_penalty, self.seed)
+        return options | ({"num_hypotheses": self.n} if self.n not in (None, 1) else {})
+
+
+def sampling_options(
+    body: Any, max_tokens: int | None, repetition_penalty: float | None, seed: int | None
+) -> dict[str, Any]:
+    """The options of ``Generator.generate`` for a body's temperature, top_k, top_p, min_p, penalties and stop, and for
+    fields that dialects call differently; what has no effect is left out.
+    """
+    options: dict[str, Any] = {
+        "max_new_tokens": max_tokens,
+        "presence_penalty": body.presence_penalty or None,
+        "frequency_penalty": body.frequency_penalty or None,
+        "repetition_penalty": None if repetition_penalty == 1 else repetition_penalty,
+        "seed": seed,
+        "stop": body.stop or None,
+    }
+    if body.temperature == 0:
+        options["sampling_topk"] = 1
+    else:
+        top_k = None if body.top_k is None else max(0, body.top_k)
+        options |= {"sampling_temperature": body.temperature, "sampling_topp": body.top_p or None}
+        options |= {"sampling_topk": top_k, "sampling_minp": body.min_p or None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def head_of(prefix: str, model: str) -> dict[str, Any]:
