@@ -11,12 +11,12 @@ import click
 
 from fastattn.cli.lines import standard_input
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.documents.forms import FIELD_FORMS, form_of
+from fastattn.documents.forms import FIELD_FORMS, NAMED_FORMS, form_of
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, open_bytes, open_file
 
-ARCHIVES = ("docx", "odt", "epub")
+ARCHIVES = ("docx", "odt", "pptx", "xlsx", "epub")
 
 
 class DocumentFile(NamedTuple):
@@ -55,7 +55,7 @@ def plan_documents(
     documents, done, skipped, begun_ns = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files_in(Path(source), Path(folder)):
         kind, output = form or form_of(path), folder / path.relative_to(source)
-        if kind is None or (kind in FIELD_FORMS and not (fields or form)):
+        if kind is None or (not form and (kind in NAMED_FORMS or (kind in FIELD_FORMS and not fields))):
             skipped += 1
         elif output.exists() and output.stat().st_mtime_ns >= max(begun_ns, path.stat().st_mtime_ns):
             done += 1

@@ -41,7 +41,7 @@ def translate_po(data: bytes, name: str) -> DocumentPlan:
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
-    messages = [_Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
+    messages = [Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
     answers = iter((yield [text for message in messages for text in message.texts]))
     translations, (count, one) = (message.render(answers) for message in messages), _plural_forms(catalog, name)
     for entry in entries:
@@ -69,7 +69,7 @@ def translate_po(data: bytes, name: str) -> DocumentPlan:
     return _CHARSET_HEADER.sub(r"\1UTF-8", output, count=1).encode()
 
 
-class _Message:
+class Message:
     """A message: plain text, or HTML line by line if it has tags."""
 
     def __init__(self, text: str):

@@ -4,17 +4,24 @@ import os
 from pathlib import PurePath
 
 # A form's name is the suffix of its files.
-FORMS = ("txt", "html", "md", "srt", "po", "xliff", "docx", "odt", "epub", "csv", "tsv", "jsonl")
+FORMS = ("txt", "html", "md", "rst", "tex", "rtf", "srt", "ass", "docx", "odt", "pptx", "xlsx", "epub")
+FORMS += ("csv", "tsv", "jsonl", "po", "xliff", "json", "yaml", "properties", "strings", "xcstrings", "android")
 OTHER_SUFFIXES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
-OTHER_SUFFIXES |= dict.fromkeys(("htm", "xhtml"), "html")
+OTHER_SUFFIXES |= {"htm": "html", "xhtml": "html", "rest": "rst", "ssa": "ass", "arb": "json", "yml": "yaml"}
+# Forms that hold settings as often as texts: of a folder they are translated only where --format says so.
+NAMED_FORMS = ("json", "yaml", "properties")
 # Parts that are translated on request: comments of Word and OpenDocument texts, title and description of Markdown.
 EXTRAS = ("comments", "front-matter")
-TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives name their encodings
+# XML, RTF, properties and archives name their encodings, or have one of their own.
+TEXT_FORMS = ("txt", "html", "md", "rst", "tex", "srt", "ass", "po", "csv", "tsv", "jsonl")
+TEXT_FORMS += ("json", "yaml", "strings", "xcstrings")
 FIELD_FORMS = ("csv", "tsv", "jsonl")
 
 
 def form_of(path: str | os.PathLike[str]) -> str | None:
     """The form of a file by its name, or None."""
+    if PurePath(path).name.lower() == "strings.xml":
+        return "android"
     suffix = PurePath(path).suffix.lower().removeprefix(".")
     form = OTHER_SUFFIXES.get(suffix, suffix)
-    return form if form in FORMS else None
+    return form if form in FORMS and form != "android" else None

@@ -57,31 +57,31 @@ def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Docume
     """A Word document with headers, notes, boxes, charts, alternative texts and properties; formats stay on words."""
     readers: Readers = {
         r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
-        r"docProps/core\.xml": _properties_part,
+        r"docProps/core\.xml": properties_part,
         r"word/comments\.xml": _word_part if "comments" in extras else _untranslated_part,
         r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _word_part,
     }
-    return _archive(data, name, "word/document.xml", readers)
+    return translate_archive(data, name, "word/document.xml", readers)
 
 
 def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> DocumentPlan:
     """An OpenDocument text with its charts and properties, on request also its comments."""
     text_part = partial(_odt_part, comments="comments" in extras)
-    readers: Readers = {r"meta\.xml": _properties_part, r"styles\.xml|(.*/)?content\.xml": text_part}
-    return _archive(data, name, "content.xml", readers)
+    readers: Readers = {r"meta\.xml": properties_part, r"styles\.xml|(.*/)?content\.xml": text_part}
+    return translate_archive(data, name, "content.xml", readers)
 
 
 def translate_epub(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
     """An EPUB book with its pages, table of contents, title and description."""
     readers: Readers = {
         r"(?i:.*\.(xhtml|html|htm))": partial(translate_html, language=language),
-        r"(?i:.*\.opf)": partial(_properties_part, language=language),
+        r"(?i:.*\.opf)": partial(properties_part, language=language),
         r"(?i:.*\.ncx)": _toc_part,
     }
-    return _archive(data, name, "META-INF/container.xml", readers)
+    return translate_archive(data, name, "META-INF/container.xml", readers)
 
 
-def _archive(data: bytes, name: str, required: str, readers: Readers) -> DocumentPlan:
+def translate_archive(data: bytes, name: str, required: str, readers: Readers) -> DocumentPlan:
     output = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(output, "w") as written_archive:
@@ -182,7 +182,7 @@ def _drawing_part(data: bytes, name: str) -> DocumentPlan:
     return serialize_xml(root)
 
 
-def _properties_part(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
+def properties_part(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
     """Titles, subjects, descriptions and keywords; ``language`` replaces the document's language.
 
     A description with tags, as books have, is read as HTML.

@@ -1,4 +1,4 @@
-"""SubRip and WebVTT: a sentence over several lines or cues is translated as a whole, and its lines keep their times."""
+"""SubRip, WebVTT and Advanced SubStation Alpha: a sentence is translated whole, and its lines keep their times."""
 
 import re
 
@@ -73,3 +73,36 @@ def _marked(source: str) -> Marked:
         return pieces[tag], "" if closer is None else pieces[closer]
 
     return marked_from_tags(kinds, closers, lambda n, *_: "" if n % 2 else pieces[n], tag_of)
+
+
+_EVENT = re.compile(r"Dialogue:((?:[^,\r\n]*,){9})(?P<text>[^\r\n]*)")
+_OVERRIDE = re.compile(r"(\{[^{}]*\})")
+_ASS_BREAK = re.compile(r"\s*\\[Nn]\s*")
+_DRAWING = re.compile(r"\{[^{}]*\\p[1-9]")
+
+
+def translate_ass(data: bytes, name: str) -> DocumentPlan:
+    """Translate what is said in Advanced SubStation Alpha; styles, times and overriding tags stay.
+
+    A line's breaks are a blank to the translator; the translation has as many, in the same proportions.
+    """
+    page = decode_text(data, name)
+    if "[Events]" not in page:
+        raise InputError(f"{name}: expected a part [Events]")
+    spans = [match.span("text") for match in _EVENT.finditer(page) if not _DRAWING.search(match["text"])]
+    lines = [_ASS_BREAK.split(page[start:end]) for start, end in spans]
+    texts = [_with_overrides(" ".join(parts)) for parts in lines]
+    edits = list[tuple[int, int, str]]()
+    for span, parts, source, answer in zip(spans, lines, texts, (yield texts)):
+        if answer != source:
+            text = "".join(tag if kind == "open" else text for kind, text, tag in answer.pieces())
+            lengths = [len(_OVERRIDE.sub("", part)) for part in parts]
+            edits.append((*span, r"\N".join(break_into_lines(text, lengths))))
+    return apply_edits(page, edits).encode()
+
+
+def _with_overrides(source: str) -> Marked:
+    """A text with a mark at the position of each tag between braces."""
+    pieces = _OVERRIDE.split(source.replace(r"\h", "\xa0"))
+    kinds = ["tag" if number % 2 else "text" for number in range(len(pieces))]
+    return marked_from_tags(kinds, {}, lambda n, *_: "" if n % 2 else pieces[n], lambda tag, _: pieces[tag])

@@ -109,7 +109,7 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Docum
         if not isinstance(record, dict):
             raise InputError(f"{name}, line {number}: expected a JSON object")
         paths = dict(path for field in fields for path in _texts_at(record, field))
-        spans = _string_spans(line) if paths else {}
+        spans = string_spans(line) if paths else {}
         texts |= {(position + spans[path][0], position + spans[path][1]): text for path, text in paths.items()}
         position += len(line)
     if page.strip() and not texts:
@@ -138,10 +138,10 @@ def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
     return [((*path, head), value)] if isinstance(value, str) else []
 
 
-def _string_spans(line: str) -> dict[Path, tuple[int, int]]:
-    """Path -> [start, end) of each string value in a line of JSON; of a repeated name the last value."""
+def string_spans(text: str) -> dict[Path, tuple[int, int]]:
+    """Path -> [start, end) of each string value in a JSON text; of a repeated name the last value."""
     spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
-    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', line):
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', text):
         match token[0]:
             case "{" | "[" as opened:
                 path.append(None if opened == "{" else 0)

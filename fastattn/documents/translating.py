@@ -9,6 +9,7 @@ from typing import Any
 from fastattn.documents.catalogs import translate_po, translate_xliff
 from fastattn.documents.forms import EXTRAS, FIELD_FORMS, FORMS, TEXT_FORMS
 from fastattn.documents.html import translate_html
+from fastattn.documents.latex import translate_latex
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
     Marked,
@@ -22,7 +23,18 @@ from fastattn.documents.marks import (
     split_blanks,
 )
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
-from fastattn.documents.subtitles import translate_subtitles
+from fastattn.documents.resources import (
+    translate_android,
+    translate_json,
+    translate_properties,
+    translate_string_catalog,
+    translate_strings,
+    translate_yaml,
+)
+from fastattn.documents.rst import translate_rst
+from fastattn.documents.rtf import translate_rtf
+from fastattn.documents.runs import translate_pptx, translate_xlsx
+from fastattn.documents.subtitles import translate_ass, translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
 from fastattn.documents.tagged import XmlRules, translate_xml
 from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
@@ -42,6 +54,7 @@ def translate_text(data: bytes, name: str) -> DocumentPlan:
 
 # Byte order mark -> its encoding, "" for UTF-8.
 _BYTE_ORDER_MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+LANGUAGE_FORMS = frozenset(("html", "epub", "json", "yaml", "xcstrings"))
 _FORBIDDEN_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
 _TRANSLATIONS: dict[str, Callable[..., DocumentPlan]] = {
@@ -53,7 +66,19 @@ _TRANSLATIONS: dict[str, Callable[..., DocumentPlan]] = {
     "xliff": translate_xliff,
     "docx": translate_docx,
     "odt": translate_odt,
+    "pptx": translate_pptx,
+    "xlsx": translate_xlsx,
     "epub": translate_epub,
+    "rst": translate_rst,
+    "tex": translate_latex,
+    "rtf": translate_rtf,
+    "ass": translate_ass,
+    "json": translate_json,
+    "yaml": translate_yaml,
+    "properties": translate_properties,
+    "strings": translate_strings,
+    "xcstrings": translate_string_catalog,
+    "android": translate_android,
     "csv": partial(translate_table, delimiter=","),
     "tsv": partial(translate_table, delimiter="\t"),
     "jsonl": translate_json_lines,
@@ -107,7 +132,7 @@ def translate_document(
     arguments: dict[str, Any] = {"fields": fields} if fields else {}
     arguments |= {"extras": extras} if form in ("md", "docx", "odt") else {}
     language = language or options.get("target_lang")
-    arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
+    arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in LANGUAGE_FORMS else {}
     arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
     arguments |= {"rules": rules} if rules is not None else {}
     plan = _TRANSLATIONS[form](content if form in TEXT_FORMS else data, name, **arguments)

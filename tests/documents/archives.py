@@ -56,3 +56,20 @@ def epub(**pages: str) -> bytes:
     table = "<ncx><navMap><navPoint><navLabel><text>one two</text></navLabel></navPoint></navMap></ncx>"
     parts |= {"META-INF/container.xml": CONTAINER, "book.opf": "<package>one two</package>", "toc.ncx": table}
     return archive(parts | {"mimetype": "application/epub+zip"}, "mimetype")
+
+
+A = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+P = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
+X = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+
+
+def pptx(body: str) -> bytes:
+    slide = f"<p:sld {P} {A}><p:cNvPr id='1' descr='one two'/><p:txBody>{body}</p:txBody></p:sld>"
+    return archive({"ppt/presentation.xml": f"<p:presentation {P}/>", "ppt/slides/slide1.xml": HEAD + slide})
+
+
+def xlsx(strings: str, cells: str = "") -> bytes:
+    """A workbook of shared strings, such as <si><t>one</t></si>, and the cells of a sheet."""
+    sheet = f"<worksheet {X}><sheetData>{cells}</sheetData></worksheet>"
+    parts: dict[str, str | bytes] = {"xl/workbook.xml": f"<workbook {X}><sheet name='one two'/></workbook>"}
+    return archive(parts | {"xl/sharedStrings.xml": f"<sst {X}>{strings}</sst>", "xl/worksheets/sheet1.xml": sheet})

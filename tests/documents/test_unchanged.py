@@ -8,13 +8,16 @@ import zipfile
 
 import polib
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from fastattn.cli.documents import ARCHIVES
 from fastattn.documents.forms import FIELD_FORMS
+from fastattn.documents.forms import FORMS as KNOWN_FORMS
 from fastattn.documents.translating import translate_document
-from tests.documents.archives import docx, epub, odt
+from tests.documents.archives import docx, epub, odt, pptx, xlsx
 from tests.documents.backwards import Unchanged
 
 TEXTS = [
@@ -50,7 +53,47 @@ SOURCES = [
     "one", " two ", "&amp;", "%s", "<g id='1'>x</g>", "<x id='2'/>", "<mrk mtype='protected'>y</mrk>",
     "<ph id='3'>&lt;b></ph>",
 ]  # fmt: skip
+RST = [
+    "- ", "1. ", ".. note:: ", ".. code::\n\n   ", "   ", "=====\n", "``a b``", "`one <x>`_", "**two**", "*three*", "::\n\n",
+    ":a: ", "| ", "+--+\n", ">>> one\n", "|x|", "one_", "\\*", ".. [1] ",
+]  # fmt: skip
+LATEX = [
+    "\\section{one two}", "\\emph{", "}", "{\\bf ", "$x^2$", "\\cite{a}", "\\footnote{one two}", "\\begin{quote}", "\\end{quote}",
+    "\\begin{verbatim}", "\\end{verbatim}", "\\begin{document}", "\\end{document}", "\\item ", "\\\\", "\\'e", "\\verb|a b|",
+    "\\LaTeX{}", "~", "---", "\\%", "$",
+]  # fmt: skip
+RTF = [
+    "\\par ", "{\\b ", "\\b ", "\\b0 ", "}", "\\'e9", "\\u8217?", "\\u-10179?\\u-8704?", "{\\*\\x one}", "{\\footnote one}", "\\tab",
+    "\\{", "\\~", "{\\field{\\*\\fldinst x}{\\fldrslt one}}", "\\uc0", "\\emdash ", "\n",
+]  # fmt: skip
+ASS = [
+    "\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,",
+    "{\\i1}",
+    "{\\i0}",
+    "\\N",
+    "\\h",
+    "{\\p1}",
+    "Comment: one\n",
+]
+PROPERTIES = ["\na = ", "\nb: ", "\n# one", "\\\n  ", "\\u00e9", "\\n", "{0}", "''", "\\ "]
+STRINGS = ['"a" = "', '";\n', "/* one */", "// one\n", '\\"', "\\n", "\\U00e9"]
+DRAWN = [
+    "<a:r><a:t>one</a:t></a:r>", "<a:r><a:rPr b='1'/><a:t> two </a:t></a:r>", "<a:br/>",
+    "<a:fld id='x'><a:t>3</a:t></a:fld>", "<a:r><a:rPr lang='en'/><a:t>x</a:t></a:r>",
+]  # fmt: skip
+CELLS = [
+    "<r><t>one</t></r>",
+    "<r><rPr><b/></rPr><t xml:space='preserve'> two </t></r>",
+    "<rPh sb='0' eb='1'><t>x</t></rPh>",
+]
+RESOURCES = ["one", " two", "&amp;", "%s", "\\'", "\\n", '"', "<b>x</b>", "<xliff:g id='1'>%1$s</xliff:g>", "  "]
 PIECES = {
+    "rst": TEXTS + ENDS + SIGNS + RST,
+    "tex": TEXTS + ENDS + SIGNS + LATEX,
+    "rtf": [text for text in TEXTS if text.isascii()] + RTF,
+    "ass": TEXTS + ASS,
+    "properties": TEXTS + ENDS + PROPERTIES,
+    "strings": TEXTS + STRINGS,
     "txt": TEXTS + ENDS + SIGNS,
     "html": TEXTS + ENDS + SIGNS + TAGS,
     "md": TEXTS + ENDS + SIGNS + MARKDOWN,
@@ -65,7 +108,8 @@ def pages(pieces, most=30):
 def documents(form):
     """Random documents of a form."""
     if form in PIECES:
-        return pages(PIECES[form]).map(lambda page: TIMES[0] * (form == "srt") + page)
+        first = {"srt": TIMES[0], "rtf": "{\\rtf1 ", "ass": "[Events]", "strings": '"x" = "one";\n'}.get(form, "")
+        return pages(PIECES[form]).map(lambda page: first + page)
     if form in FIELD_FORMS:
         cells = st.lists(st.sampled_from(TEXTS + SIGNS + ENDS), max_size=6).map("".join)
         rows = st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5)
@@ -74,6 +118,20 @@ def documents(form):
         return pages(SPANS, 8).map(lambda text: odt(f"<office:text><text:p>{text}</text:p></office:text>"))
     if form == "epub":
         return pages(PIECES["html"]).map(lambda page: epub(one=page))
+    if form == "pptx":
+        return st.lists(st.sampled_from(DRAWN), max_size=8).map(lambda runs: pptx(f"<a:p>{''.join(runs)}</a:p>"))
+    if form == "xlsx":
+        return st.lists(st.sampled_from(CELLS), max_size=8).map(lambda runs: xlsx(f"<si>{''.join(runs)}</si>"))
+    if form == "android":
+        return pages(RESOURCES, 8).map(lambda text: f"<resources {G}><string name='a'>{text}</string></resources>")
+    if form in ("json", "yaml"):
+        texts = st.lists(st.sampled_from(TEXTS + SIGNS + ENDS), max_size=6).map("".join)
+        keys = st.sampled_from(["en", "a", "@a", "b c"])
+        trees = st.recursive(
+            texts | st.booleans() | st.none() | st.integers(), lambda inner: st.dictionaries(keys, inner)
+        )
+        write = json.dumps if form == "json" else yaml.safe_dump
+        return st.tuples(trees, st.booleans()).map(lambda drawn: write(drawn[0], **{WIDE[form]: drawn[1]}))
     if form == "xliff":
         return st.lists(pages(SOURCES, 6), max_size=4).map(units)
     if form == "po":
@@ -100,7 +158,10 @@ def messages(texts):
     return "\n".join(f"{entry}" for entry in made) + '\nmsgid "other"\nmsgstr "x"\n'
 
 
-FORMS = [*PIECES, *FIELD_FORMS, "docx", "odt", "epub", "xliff", "po"]
+G = "xmlns:xliff='urn:oasis:names:tc:xliff:document:1.2'"
+WIDE = {"json": "ensure_ascii", "yaml": "allow_unicode"}
+# A string catalog has the translations beside the texts.
+FORMS = [form for form in KNOWN_FORMS if form != "xcstrings"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -109,7 +170,11 @@ def test_a_translation_that_changes_nothing_gives_the_document_back(form):
     def check(document):
         data = document if isinstance(document, bytes) else document.encode()
         found = translate_document(Unchanged(), data, form, fields=["a"] if form in FIELD_FORMS else [])
-        if form == "xliff":
+        if form == "android":
+            assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(
+                etree.fromstring(data), method="c14n"
+            )
+        elif form == "xliff":
             data = re.sub(rb"(<source>(.*?)</source>)", rb"\1<target>\2</target>", data, flags=re.DOTALL)
             assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(
                 etree.fromstring(data), method="c14n"
@@ -117,7 +182,7 @@ def test_a_translation_that_changes_nothing_gives_the_document_back(form):
         elif form == "po":
             assert entries(found) == [(text, note, told or text) for text, note, told in entries(data)]
         else:
-            assert contents(found) == contents(data) if form in ("docx", "odt", "epub") else found == data
+            assert contents(found) == contents(data) if form in ARCHIVES else found == data
 
     check()
 

@@ -1,0 +1,126 @@
+"""LaTeX: paragraphs of the document; formulas, references, verbatim text, comments and the preamble stay."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from fastattn.documents.markup import Paragraph, Piece, edits_of
+from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
+
+# Commands whose argument belongs to the sentence around, is a paragraph of its own, or is a note in a paragraph.
+_ENCLOSING = frozenset(
+    "emph enquote textbf textit textmd textnormal textrm textsc textsf textsl textup underline uline".split()
+)
+_PARAGRAPHS = frozenset(
+    "caption chapter frametitle framesubtitle paragraph part section subparagraph subsection subsubsection subtitle "
+    "title".split()
+)
+_NOTES = ("footnote", "thanks")
+_OPAQUE = frozenset(
+    "align alignat alltt array comment displaymath eqnarray equation filecontents flalign gather lstlisting math "
+    "minted multline picture thebibliography tikzpicture verbatim Verbatim".split()
+)
+_DECLARATIONS = "bf bfseries em it itshape large Large large normalfont rm sc scshape sf sl small tiny tt ttfamily"
+_TOKEN = re.compile(
+    r"(?P<comment>(?<!\\)%[^\n]*)"
+    r"|(?P<math>\$\$(?:[^$\\]|\\.)*\$\$|\$(?:[^$\\]|\\.)*\$|\\\((?:[^\\]|\\[^()])*\\\)|\\\[(?:[^\\]|\\[^\[\]])*\\\])"
+    r"|(?P<verbatim>\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote))"
+    r"|\\(?:begin|end)[ \t]*\{(?P<environment>[^{}]*)\}"
+    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|(?<!\\)&|\n[ \t]*\n\s*)"
+    r"|(?P<accent>\\[\'`^\"~=.](?:[A-Za-z](?![A-Za-z]*\{)|\{[A-Za-z]\}))"
+    r"|\\(?P<command>[A-Za-z@]+)\*?"
+    rf"|(?P<open>\{{(?:\\(?:{'|'.join(_DECLARATIONS.split())})\b\s*)*)|(?P<close>\}})"
+    r"|(?P<escape>\\[^A-Za-z])",
+    re.DOTALL,
+)
+_GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
+_ARGUMENTS = re.compile(rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*", re.DOTALL)
+_OPTION = re.compile(r"[ \t]*\[[^\[\]]*\]")
+_ARGUMENT = re.compile(rf"[ \t]*{_GROUP}", re.DOTALL)
+_ACCENTS = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307"}
+_SIGNS = {r"\%": "%", r"\&": "&", r"\#": "#", r"\_": "_", r"\$": "$", r"\ ": " ", r"\-": "", r"\/": ""}
+_SPELLINGS = {"---": "\u2014", "--": "\u2013", "``": "\u201c", "''": "\u201d", "~": "\xa0"}
+_SPELLING = re.compile("|".join(map(re.escape, _SPELLINGS)))
+_SPECIAL = re.compile(r"[%&#_$]")
+SHOWN_FORMULA = 16  # the most characters of a formula that the translator sees as a word
+
+
+def translate_latex(data: bytes, name: str) -> DocumentPlan:
+    """Translate notes, then paragraphs, headings and captions, between the document's beginning and its end."""
+    page = decode_text(data, name)
+    for reads_notes in (True, False):
+        start, end = max(0, page.find(r"\begin{document}")), page.rfind(r"\end{document}")
+        spans = [(start, len(page) if end < 0 else end)]
+        if reads_notes:
+            notes = re.finditer(rf"\\(?:{'|'.join(_NOTES)})(?:\[\d*\])?(?P<text>{_GROUP})", page, re.DOTALL)
+            spans = [(match.start("text") + 1, match.end() - 1) for match in notes if match.start() > start]
+        paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span)]
+        page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
+    return page.encode()
+
+
+def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
+    """The paragraphs of [position, end) of a page."""
+    pieces, first = list[Piece](), position
+    while position < end:
+        match = _TOKEN.search(page, position, end)
+        start, stop = match.span() if match else (end, end)
+        if start > position:
+            pieces.append(_text_piece(page[position:start]))
+        group = match.lastgroup if match else "break"
+        source, ends_paragraph, inner = page[start:stop], group in ("comment", "break"), (stop, stop)
+        if match and group == "environment":
+            ends_paragraph, stop = True, _environment_end(page, match, end)
+        elif match and group == "command":
+            stop, ends_paragraph, inner, piece = _command(page, match, end)
+            pieces += [] if piece is None else [piece]
+        elif group in ("open", "close"):
+            pieces.append(Piece(group, source))
+        elif group in ("math", "verbatim"):
+            pieces.append(Piece("alone", source, source if len(source) <= SHOWN_FORMULA else ""))
+        elif group == "accent":
+            letter = next(filter(str.isalpha, source[2:]))
+            pieces.append(Piece("text", source, unicodedata.normalize("NFC", letter + _ACCENTS[source[1]])))
+        elif group == "escape":
+            pieces.append(Piece("text", source, _SIGNS[source]) if source in _SIGNS else Piece("alone", source))
+        if ends_paragraph:
+            yield from Paragraph(first, pieces).trimmed()
+            yield from _paragraphs(page, *inner)
+            pieces, first = [], stop
+        position = stop
+    yield from Paragraph(first, pieces).trimmed()
+
+
+def _text_piece(source: str) -> Piece:
+    text = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], source)
+    return Piece("text", source, re.sub(r"[ \t\n]+", " ", text))
+
+
+def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tuple[int, int], Piece | None]:
+    """(where a command ends, whether it ends the paragraph, [start, end) of its own paragraph, its piece)."""
+    stop, command = match.end(), match["command"]
+    if command in _ENCLOSING and page.startswith("{", stop):
+        return stop + 1, False, (stop, stop), Piece("open", page[match.start() : stop + 1])
+    if command in _PARAGRAPHS:
+        option = _OPTION.match(page, stop, end)
+        argument = _ARGUMENT.match(page, option.end() if option else stop, end)
+        if argument:
+            return argument.end(), True, (page.index("{", argument.start()) + 1, argument.end() - 1), None
+    arguments = _ARGUMENTS.match(page, stop, end)
+    stop = arguments.end() if arguments else stop
+    source = page[match.start() : stop]
+    return stop, False, (stop, stop), Piece("alone", source, command if source == f"\\{command}{{}}" else "")
+
+
+def _environment_end(page: str, match: "re.Match[str]", end: int) -> int:
+    """Where the source of an environment's beginning or end stops; an opaque environment stops with its end."""
+    name, is_end = match["environment"], match[0].startswith("\\end")
+    if not is_end and name.rstrip("*") in _OPAQUE:
+        closing = page.find(f"\\end{{{name}}}", match.end(), end)
+        return end if closing < 0 else closing
+    arguments = None if is_end else _ARGUMENTS.match(page, match.end(), end)
+    return arguments.end() if arguments else match.end()
+
+
+def _spell(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text.replace("\xa0", "~"))

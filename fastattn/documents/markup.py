@@ -1,0 +1,93 @@
+"""Paragraphs of markup as pieces of its source, which LaTeX, RTF and reStructuredText have in common."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple
+
+from fastattn.documents.marks import Marked, marked_from_tags
+
+
+class Piece(NamedTuple):
+    """A piece of a paragraph: "text", "open" and "close" around a text, or "alone", which stays as it is.
+
+    text  what the source of a text stands for, or what a translator sees of a piece that stays
+    name  which closing piece an opening one takes
+    """
+
+    kind: str
+    source: str
+    text: str = ""
+    name: str = ""
+
+    @property
+    def is_margin(self) -> bool:
+        """Whether the piece shows nothing that a sentence may begin or end with."""
+        return self.kind in ("text", "alone") and not self.text.strip()
+
+
+class Paragraph(NamedTuple):
+    """Pieces whose sources, one after the other, begin at ``start`` of the page."""
+
+    start: int
+    pieces: list[Piece]
+
+    @property
+    def end(self) -> int:
+        return self.start + sum(len(piece.source) for piece in self.pieces)
+
+    def trimmed(self) -> Iterator["Paragraph"]:
+        """The paragraph without blanks and pieces that stay at its two ends, if it has letters."""
+        start, pieces = self.start, _matched(self.pieces)
+        while pieces and pieces[0].is_margin:
+            start += len(pieces.pop(0).source)
+        while pieces and pieces[-1].is_margin:
+            pieces.pop()
+        if any(piece.kind == "text" and any(map(str.isalpha, piece.text)) for piece in pieces):
+            yield Paragraph(start, pieces)
+
+    def marked(self) -> Marked:
+        """The text with a mark for each piece that is none; tags are (source of the opening, of the closing piece)."""
+        closers, open_numbers = dict[int, int](), list[int]()
+        for number, piece in enumerate(self.pieces):
+            if piece.kind == "open":
+                open_numbers.append(number)
+            elif piece.kind == "close":
+                closers[open_numbers.pop()] = number
+        kinds, texts = [piece.kind for piece in self.pieces], [piece.text for piece in self.pieces]
+
+        def tag_of(number: int, closer: int | None) -> tuple[str, str]:
+            return self.pieces[number].source, "" if closer is None else self.pieces[closer].source
+
+        return marked_from_tags(kinds, closers, lambda number, *_: texts[number], tag_of)
+
+
+def _matched(pieces: list[Piece]) -> list[Piece]:
+    """The pieces, of which those that open or close without a partner stay alone."""
+    matched, open_numbers = list(pieces), list[int]()
+    for number, piece in enumerate(pieces):
+        if piece.kind == "open":
+            open_numbers.append(number)
+        elif piece.kind == "close" and open_numbers and pieces[open_numbers[-1]].name == piece.name:
+            open_numbers.pop()
+        elif piece.kind == "close":
+            matched[number] = piece._replace(kind="alone")
+    for number in open_numbers:
+        matched[number] = pieces[number]._replace(kind="alone")
+    return matched
+
+
+def written(answer: Marked, spell: Callable[[str], str]) -> str:
+    """The source of a translation. spell: text -> its source."""
+    parts = (
+        tags[kind == "close"] if tags else spell(text) if kind == "text" else text
+        for kind, text, tags in answer.pieces()
+    )
+    return "".join(parts)
+
+
+def edits_of(
+    paragraphs: Sequence[Paragraph], spell: Callable[[str], str]
+) -> Generator[list[Marked], list[Marked], list[tuple[int, int, str]]]:
+    """The changes of a page, [start, end) and new source, where its paragraphs are translated."""
+    texts = [paragraph.marked() for paragraph in paragraphs]
+    answers = zip(paragraphs, texts, (yield texts))
+    return [(part.start, part.end, written(answer, spell)) for part, text, answer in answers if answer != text]

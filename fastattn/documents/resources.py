@@ -1,0 +1,293 @@
+"""String resources of programs: Java's properties, Apple's strings and string catalogs, Android's, JSON and YAML."""
+
+import copy
+import json
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fastattn.documents.catalogs import Message
+from fastattn.documents.marks import Marked
+from fastattn.documents.tables import string_spans
+from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
+from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
+from fastattn.errors import InputError
+
+_PROPERTY = re.compile(
+    r"^[ \t\f]*(?![#!])(?:\\(?:\r\n|[^\r\n])|[^\\:=\s])+[ \t\f]*(?:[=:][ \t\f]*)?"
+    r"(?P<value>(?:\\(?:\r\n|[\s\S])|[^\\\r\n])*)",
+    re.MULTILINE,
+)
+_PROPERTY_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|((?:\r\n|[\r\n])[ \t\f]*)|([\s\S]))")
+_APPLE_ENTRY = re.compile(
+    r"/\*.*?\*/|//[^\r\n]*|(?:\"(?:[^\"\\]|\\.)*\"|[\w.$/-]+)\s*=\s*\"(?P<value>(?:[^\"\\]|\\.)*)\"\s*;", re.DOTALL
+)
+_APPLE_ESCAPE = re.compile(r"\\(?:[Uu]([0-9a-fA-F]{4})|()([\s\S]))")
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_ESCAPES = {text: f"\\{letter}" for letter, text in _CONTROLS.items()} | {"\\": "\\\\"}
+# A pattern of Java's MessageFormat, where two apostrophes are one.
+_MESSAGE_FORMAT = re.compile(r"\{\d+(?:,[^{}]*)?\}")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z\d]+)*")
+_ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|()([\s\S]))")
+_ANDROID_ENCLOSING = frozenset("a annotation b big em font i small strike strong sub sup tt u".split())
+
+
+class Value(NamedTuple):
+    """A text of a resource file: [start, end) in the page, and the text that its source stands for."""
+
+    start: int
+    end: int
+    text: str
+
+
+def _translate_values(
+    page: str,
+    values: Sequence[Value],
+    source_of: Callable[[Value, str], str],
+    edits: Sequence[tuple[int, int, str]] = (),
+) -> Generator[list[Marked], list[Marked], str]:
+    """The page with translated values.
+
+    source_of  (value, its translation) -> the translation as the form writes it
+    edits      (start, end, text) of other changes of the page
+    """
+    messages = [Message(value.text) for value in values]
+    answers = iter((yield [text for message in messages for text in message.texts]))
+    translations = [message.render(answers) for message in messages]
+    changed = ((value, text) for value, text in zip(values, translations) if text != value.text)
+    return apply_edits(page, [*edits, *((value.start, value.end, source_of(value, text)) for value, text in changed)])
+
+
+def _unescape(text: str, escape: "re.Pattern[str]") -> str:
+    """A text without its escapes: groups of ``escape`` are a code point, what stands for nothing, a character."""
+
+    def character(match: "re.Match[str]") -> str:
+        return chr(int(match[1], 16)) if match[1] else _CONTROLS.get(match[3], match[3]) if match[3] else ""
+
+    return escape.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def translate_properties(data: bytes, name: str) -> DocumentPlan:
+    """Java's properties in UTF-8 or, as before Java 9, Latin-1; a file of ASCII gets other letters as escapes."""
+    try:
+        page, encoding = data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        page, encoding = data.decode("latin-1"), "latin-1"
+    writes_escapes = page.isascii() or encoding == "latin-1"
+
+    def text_of(source: str) -> str:
+        text = _unescape(source, _PROPERTY_ESCAPE)
+        return text.replace("''", "'") if _MESSAGE_FORMAT.search(text) else text
+
+    def source_of(value: Value, text: str) -> str:
+        text = text.replace("'", "''") if _MESSAGE_FORMAT.search(value.text) else text
+        source = "".join(_ESCAPES.get(character, character) for character in text)
+        source = f"\\{source}" if source.startswith(" ") else source
+        return source if not writes_escapes else "".join(map(_java_escape, source))
+
+    values = [Value(*match.span("value"), text_of(match["value"])) for match in _PROPERTY.finditer(page)]
+    return (yield from _translate_values(page, values, source_of)).encode(encoding)
+
+
+def _java_escape(character: str) -> str:
+    if character.isascii():
+        return character
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def translate_strings(data: bytes, name: str) -> DocumentPlan:
+    """Apple's .strings: lines such as "key" = "text";"""
+    page = decode_text(data, name)
+    matches = [match for match in _APPLE_ENTRY.finditer(page) if match["value"] is not None]
+    if page.strip() and not matches:
+        raise InputError(f'{name}: expected lines such as "key" = "text";')
+    values = [Value(*match.span("value"), _unescape(match["value"], _APPLE_ESCAPE)) for match in matches]
+
+    def source_of(_: Value, text: str) -> str:
+        return "".join(_ESCAPES.get(character, character) for character in text).replace('"', '\\"')
+
+    return (yield from _translate_values(page, values, source_of)).encode()
+
+
+def translate_json(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
+    """All texts of a JSON file, such as i18next's or an ARB file, whose names that begin with @ are notes."""
+    page = decode_text(data, name)
+    _parse_json(page, name)
+    values, edits = list[Value](), list[tuple[int, int, str]]()
+    for path, (start, end) in string_spans(page).items():
+        if path == ("@@locale",) and language:
+            edits.append((start, end, json.dumps(language)))
+        elif not any(isinstance(part, str) and part.startswith("@") for part in path):
+            values.append(Value(start, end, json.loads(page[start:end])))
+    page = yield from _translate_values(page, values, lambda _, text: _quoted(text), edits)
+    return page.encode("utf-8", "surrogatepass")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _parse_json(page: str, name: str) -> Any:
+    try:
+        return json.loads(page)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}: not JSON: {error}") from None
+
+
+def translate_string_catalog(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
+    """Xcode's string catalog: each string without a translation into the language gets one."""
+    page = decode_text(data, name)
+    catalog = _parse_json(page, name)
+    strings = catalog.get("strings") if isinstance(catalog, dict) else None
+    if not isinstance(strings, dict) or not all(isinstance(entry, dict) for entry in strings.values()):
+        raise InputError(f"{name}: not a string catalog: it has no strings")
+    if language is None:
+        raise InputError(f"{name}: a string catalog takes the language of its translations: --to")
+    units = list[dict[str, Any]]()
+    for key, entry in strings.items():
+        localizations = entry.setdefault("localizations", {})
+        if entry.get("shouldTranslate", True) and isinstance(localizations, dict) and language not in localizations:
+            original = localizations.get(catalog.get("sourceLanguage"))
+            original = {"stringUnit": {"state": "new", "value": key}} if original is None else original
+            localizations[language] = json.loads(json.dumps(original))
+            units += _string_units(localizations[language])
+    messages = [Message(unit["value"]) for unit in units]
+    answers = iter((yield [text for message in messages for text in message.texts]))
+    for unit, message in zip(units, messages):
+        unit |= {"state": "translated", "value": message.render(answers)}
+    for entry in strings.values():
+        if not entry.get("localizations"):
+            entry.pop("localizations", None)
+    written = json.dumps(catalog, ensure_ascii=False, indent=2, separators=(",", " : "))
+    return (written + page[len(page.rstrip()) :]).encode("utf-8", "surrogatepass")
+
+
+def _string_units(value: Any) -> Iterator[dict[str, Any]]:
+    """The string units of a localization, of plurals and devices too."""
+    if isinstance(value, dict):
+        unit = value.get("stringUnit")
+        if isinstance(unit, dict) and isinstance(unit.get("value"), str):
+            yield unit
+        for inner in value.values():
+            yield from _string_units(inner)
+
+
+def translate_android(data: bytes, name: str) -> DocumentPlan:
+    """Android's string resources: strings, arrays and plurals, without those that say translatable="false"."""
+    root = parse_xml(data, name)
+    if local_name(root) != "resources":
+        raise InputError(f"{name}: expected string resources, whose first element is resources, found {root.tag}")
+    elements = [element for element in root.iter() if _is_android_text(element)]
+    originals, texts = [copy.deepcopy(element) for element in elements], list[Marked]()
+    for element in elements:
+        _change_texts(element, _android_text)
+        texts.append(take_text(element, lambda child: local_name(child) in _ANDROID_ENCLOSING))
+    for element, original, text, answer in zip(elements, originals, texts, (yield texts)):
+        if answer == text:  # as it was written, with its escapes and quotes
+            element.text, element[:] = original.text, original[:]
+        else:
+            give_text(element, answer)
+            _change_texts(element, _android_source)
+    return serialize_xml(root)
+
+
+def _is_android_text(element: Element) -> bool:
+    parent = element.getparent()
+    is_item = local_name(element) == "item" and local_name(parent) in ("string-array", "plurals")
+    stays = any(part.get("translatable") == "false" for part in (element, *element.iterancestors()))
+    return (is_item or local_name(element) == "string") and not stays and not (element.text or "").startswith("@")
+
+
+def _change_texts(element: Element, change: Callable[[str], str]) -> None:
+    """Change each text within an element, but for those of inner elements that stay, such as xliff:g."""
+    for part in element.iter():
+        if part is element or local_name(part) in _ANDROID_ENCLOSING:
+            part.text = part.text and change(part.text)
+        if part is not element:
+            part.tail = part.tail and change(part.tail)
+
+
+def _android_text(source: str) -> str:
+    text = re.sub(r"\s+", " ", source)  # blanks are one, and a bare quote is none
+    return _unescape(re.sub(r"(\\.)|\"", r"\1", text), _ANDROID_ESCAPE)
+
+
+def _android_source(text: str) -> str:
+    source = re.sub(r"[\\'\"]|\A[@?]", r"\\\g<0>", text)
+    return source.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def translate_yaml(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
+    """All texts of a YAML file, such as Rails'. A language at its root gets the name of the translation's language."""
+    import yaml  # PyYAML comes with huggingface_hub
+
+    page = decode_text(data, name)
+    try:
+        root = yaml.compose(page, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{name}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    edits = list[tuple[int, int, str]]()
+    if isinstance(root, yaml.MappingNode) and len(root.value) == 1 and language:
+        key = root.value[0][0]
+        if _LANGUAGE.fullmatch(str(key.value)):
+            edits.append((key.start_mark.index, key.end_mark.index, language))
+    values, styles = list[Value](), dict[int, str]()  # start of a text -> its quote, or a block's sign, or ""
+    for node in _yaml_texts(root):
+        properties = re.compile(r"(?:[&!]\S*\s+)*").match(page, node.start_mark.index)  # an anchor and a tag
+        start = properties.end() if properties else 0
+        if node.style in ("|", ">"):
+            values += _block_values(page, start, node)
+        else:
+            values.append(Value(start, node.end_mark.index, node.value))
+            styles[start] = node.style or ""
+
+    def source_of(value: Value, text: str) -> str:
+        style = styles.get(value.start)
+        if style is None or (style == "" and _is_plain(text)):
+            return text
+        return "'" + text.replace("'", "''") + "'" if style == "'" and "\n" not in text else _quoted(text)
+
+    return (yield from _translate_values(page, values, source_of, edits)).encode()
+
+
+def _yaml_texts(root: Any) -> list[Any]:
+    """The nodes of texts, without keys; a node that aliases name too comes once."""
+    texts, nodes, seen = list[Any](), [root], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "scalar":
+            texts += [node] if node.tag == "tag:yaml.org,2002:str" else []
+        else:
+            nodes += [item[1] if node.id == "mapping" else item for item in reversed(node.value)]
+    return texts
+
+
+def _block_values(page: str, start: int, node: Any) -> Iterator[Value]:
+    """The lines of a literal block, or the paragraphs of a folded one."""
+    lines, position = list[Value](), start
+    for line in lines_of(page[start : node.end_mark.index]):
+        text, is_header = line.strip(), position == start
+        begin = position + len(line) - len(line.lstrip())
+        position += len(line)
+        if text and not is_header and lines and node.style == ">":
+            lines[-1] = Value(lines[-1].start, begin + len(text), f"{lines[-1].text} {text}")
+        elif text and not is_header:
+            lines.append(Value(begin, begin + len(text), text))
+        else:
+            yield from lines
+            lines = []
+    yield from lines
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text without quotes is that text in YAML, within brackets too."""
+    import yaml
+
+    try:
+        return yaml.safe_load(f"[{text}]") == [text] and yaml.safe_load(f"a: {text}") == {"a": text}
+    except yaml.YAMLError:
+        return False

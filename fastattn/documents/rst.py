@@ -1,0 +1,186 @@
+"""reStructuredText: paragraphs, lists, headings and notes; literal text, targets, tables and most directives stay."""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from fastattn.documents.marks import Marked, untranslated_text
+from fastattn.documents.markup import Paragraph, Piece, written
+from fastattn.documents.texts import DocumentPlan, break_into_lines, decode_text, lines_of
+
+# Directives whose content is translated, and those of them whose argument is a text too.
+_TITLED = frozenset(
+    "admonition attention caution danger error hint important note rubric seealso sidebar tip topic warning".split()
+)
+_CONTENT = frozenset(
+    (*_TITLED, *"compound container epigraph figure list-table only versionadded versionchanged".split())
+)
+_DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
+_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
+# What stands before the text of a paragraph's first line: signs of lists and notes, names of fields, options.
+_PREFIX = re.compile(
+    r"(?:[-*+\u2022|][ \t]+|\(?(?:\d+|#|[A-Za-z]|[ivxIVX]+)[.)][ \t]+|\.\. \[[^\]\n]+\][ \t]+"
+    r"|:(?:[^:\\`\n]|\\.)+:(?:[ \t]+|(?=\n|$))|--?[A-Za-z][\w-]*[^\n]*?[ \t]{2,})(?!$)"
+)
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
+_TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
+_INLINE = re.compile(
+    r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]+:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
+    r"|(?P<shown>``.+?``|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_|:[\w:.+-]+:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]+:)?"
+    r"|\b[\w.-]*\w__?(?!\w)|\\.)",
+    re.DOTALL,
+)
+_CLOSERS = {
+    "**": re.compile(r"(?<=\S)\*\*"),
+    "*": re.compile(r"(?<=\S)\*(?!\*)"),
+    "`": re.compile(r"[ \n]*<[^`>]+>`_{0,2}"),
+}
+_NO_START = re.compile(rf"{_PREFIX.pattern}|\.\.[ \t]|>>>|__[ \t]")
+LONGEST = 2_000  # characters of marked-up text
+
+
+class Block(NamedTuple):
+    """The lines [first, last) of a paragraph; the text begins at ``column`` of the first line, and has no ``::``."""
+
+    first: int
+    last: int
+    column: int
+    adornments: tuple[int, ...] = ()  # the lines above and below a heading
+
+
+def translate_rst(data: bytes, name: str) -> DocumentPlan:
+    """Translate what readers see, but for literal text and tables, which are counted as untranslated."""
+    lines = lines_of(decode_text(data, name))
+    bare = [line.rstrip("\r\n") for line in lines]
+    paragraphs, untranslated = list[Block](), list[str]()
+    _read_blocks(bare, paragraphs, untranslated)
+    texts = [_marked(_text_of(bare, paragraph)) for paragraph in paragraphs]
+    answers = yield texts + [untranslated_text(text) for text in untranslated]
+    for paragraph, text, answer in zip(paragraphs, texts, answers):
+        if answer != text:
+            _write(lines, bare, paragraph, written(answer, str))
+    return "".join(lines).encode()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _block_end(lines: list[str], number: int, indent: int) -> int:
+    """The number of the first line from ``number`` on that is not blank and not indented by more than ``indent``."""
+    while number < len(lines) and (not lines[number].strip() or _indent(lines[number]) > indent):
+        number += 1
+    return number
+
+
+def _read_blocks(lines: list[str], paragraphs: list[Block], untranslated: list[str]) -> None:
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        text, indent = line.strip(), _indent(line)
+        directive = _DIRECTIVE.match(text)
+        if not text:
+            number += 1
+        elif heading := _heading(lines, number):
+            paragraphs.append(heading)
+            number = max(heading.last, *heading.adornments) + (heading.adornments[-1] >= heading.last)
+        elif directive and directive["name"] in _CONTENT:
+            if directive["name"] in _TITLED and text[directive.end() :]:
+                paragraphs.append(_paragraph(lines, number, indent + directive.end(), indent))
+                number = paragraphs[-1].last
+            else:
+                number += 1
+            while number < len(lines) and re.match(r"\s+:[\w-]+:(?:\s|$)", lines[number]):
+                number += 1
+        elif _EXPLICIT.match(text) and not _PREFIX.match(text):
+            number = _block_end(lines, number + 1, indent)
+        elif _TABLE.match(text) or text.startswith(">>>"):
+            end = next((n for n in range(number, len(lines)) if not lines[n].strip()), len(lines))
+            untranslated.append("\n".join(lines[number:end]))
+            number = end
+        else:
+            prefixes, column = _PREFIX.match(text), indent
+            while prefixes:
+                column += prefixes.end()
+                prefixes = _PREFIX.match(line, column)
+            paragraphs.append(_paragraph(lines, number, column, column))
+            number = paragraphs[-1].last
+            if lines[number - 1].rstrip().endswith("::"):
+                end = _block_end(lines, number, indent)
+                untranslated.append("\n".join(lines[number:end]))
+                number = end
+
+
+def _heading(lines: list[str], number: int) -> Block | None:
+    """The heading whose first line this is: an adornment above and below, or below alone."""
+    following = [*lines[number + 1 : number + 3], "", ""]
+    if _ADORNMENT.match(lines[number]):
+        is_framed = following[0].strip() and following[1].rstrip() == lines[number].rstrip()
+        return Block(number + 1, number + 2, _indent(following[0]), (number, number + 2)) if is_framed else None
+    is_long = len(following[0].rstrip()) >= min(4, _width(lines[number].rstrip()))
+    is_underlined = _ADORNMENT.match(following[0]) and is_long and not _indent(lines[number])
+    return Block(number, number + 1, 0, (number + 1,)) if is_underlined else None
+
+
+def _paragraph(lines: list[str], first: int, column: int, indent: int) -> Block:
+    """The paragraph from a line's column on, with the lines below it that have the indent."""
+    last = first + 1
+    while (
+        last < len(lines)
+        and lines[last].strip()
+        and _indent(lines[last]) == indent
+        and not _PREFIX.match(lines[last], indent)
+    ):
+        if _EXPLICIT.match(lines[last], indent) or _heading(lines, last):
+            break
+        last += 1
+    return Block(first, last, column)
+
+
+def _text_of(lines: list[str], paragraph: Block) -> str:
+    texts = [lines[paragraph.first][paragraph.column :], *lines[paragraph.first + 1 : paragraph.last]]
+    return re.sub(r"\s*::$", "", " ".join(text.strip() for text in texts))
+
+
+def _write(lines: list[str], bare: list[str], paragraph: Block, text: str) -> None:
+    """Put a translation into the lines of its paragraph, in the proportions of the original."""
+    numbers = range(paragraph.first, paragraph.last)
+    lengths = [len(bare[number].strip()) for number in numbers]
+    colons = re.search(r"\s*::$", bare[paragraph.last - 1])
+    pieces = break_into_lines(text + (colons[0] if colons else ""), lengths, _NO_START)
+    for number, piece in zip(numbers, pieces):
+        start = paragraph.column if number == paragraph.first else _indent(bare[number])
+        lines[number] = bare[number][:start] + piece.strip() + lines[number][len(bare[number]) :]
+    for number in paragraph.adornments:
+        adornment = bare[number].rstrip()
+        width = len(adornment) + _width(text) - _width(bare[paragraph.first].strip())
+        lines[number] = adornment[0] * max(width, _width(text), 2) + lines[number][len(bare[number]) :]
+
+
+def _width(text: str) -> int:
+    """The columns that a text takes in a terminal."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _marked(text: str) -> Marked:
+    """A paragraph's text with marks for inline markup; names, literals and references stay."""
+    pieces, position = list[Piece](), 0
+    for match in _INLINE.finditer(text):
+        opening = match["open"]
+        closer = (
+            _CLOSERS[opening.rpartition(":")[2]].search(text, match.end(), match.end() + LONGEST) if opening else None
+        )
+        if match.start() < position or (opening and closer is None):
+            continue
+        pieces.append(_text_piece(text[position : match.start()]))
+        position = closer.end() if closer else match.end()
+        if closer:
+            inner = _text_piece(text[match.end() : closer.start()])
+            pieces += [Piece("open", match[0]), inner, Piece("close", closer[0])]
+        else:
+            pieces.append(Piece("alone", match[0], match[0].removeprefix("\\")))
+    return Paragraph(0, [*pieces, _text_piece(text[position:])]).marked()
+
+
+def _text_piece(text: str) -> Piece:
+    return Piece("text", text, text)

@@ -1,0 +1,118 @@
+"""Rich Text Format: paragraphs and cells; formats, pictures and instructions of fields stay."""
+
+import re
+from collections.abc import Iterator
+
+from fastattn.documents.markup import Paragraph, Piece, edits_of
+from fastattn.documents.texts import DocumentPlan, apply_edits
+from fastattn.errors import InputError
+
+_BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
+_TOKEN = re.compile(
+    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<symbol>\\[^A-Za-z])"
+    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
+    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>-?\d{0,10}) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
+    re.DOTALL,
+)
+# Groups whose text is no part of the document, or of the sentence.
+_OPAQUE = re.compile(
+    r"\{[\r\n]*(?:\\\*|\\(?:colortbl|datafield|fonttbl|footnote|info|listtable|listoverridetable|listtext|nonshppict|"
+    r"objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
+)
+_TOGGLES = frozenset("b caps i outl scaps shad strike ul".split())
+_CHARACTERS = {
+    "emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "ldblquote": "\u201c",
+    "rdblquote": "\u201d", "bullet": "\u2022", "emspace": " ", "enspace": " ",
+}  # fmt: skip
+_SYMBOLS = {r"\\": "\\", r"\{": "{", r"\}": "}", r"\~": "\xa0", r"\_": "\u2011"}
+
+
+def translate_rtf(data: bytes, name: str) -> DocumentPlan:
+    """Translate a document of ASCII and escapes, as the format demands; other bytes are of its code page."""
+    page = data.decode("latin-1")
+    if not page.lstrip().startswith("{\\rtf"):
+        raise InputError(f"{name}: expected RTF, which begins with {{\\rtf")
+    code_page = re.search(r"\\ansicpg(\d{3,5})\b", page[:1000])
+    encoding = f"cp{code_page[1]}" if code_page else "cp1252"
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise InputError(f"{name}: says that it is in {encoding!r}, which is not known") from None
+    paragraphs = list(_paragraphs(page, encoding))
+    return apply_edits(page, (yield from edits_of(paragraphs, _spell))).encode("latin-1")
+
+
+def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
+    pieces, first, position, fallback_length = list[Piece](), 0, 0, 1
+    while match := _TOKEN.match(page, position):
+        end, source = match.end(), match[0]
+        match match.lastgroup:
+            case "open" if _OPAQUE.match(page, position):
+                end = _group_end(page, position)
+                piece = Piece("alone", page[position:end])
+            case "open" | "close":
+                piece = Piece(str(match.lastgroup), source)
+            case "unicode":
+                end, text = _unicode(page, match, fallback_length)
+                piece = Piece("text", page[position:end], text)
+            case "bytes":
+                piece = Piece("text", source, bytes.fromhex(source.replace("\\'", "")).decode(encoding, "replace"))
+            case "text":
+                text = re.sub(r"[\r\n]+", "", source).encode("latin-1").decode(encoding, "replace")
+                piece = Piece("text", source, text)
+            case "number":
+                fallback_length = min(9, int(match["number"] or 1)) if match["word"] == "uc" else fallback_length
+                piece = _word_piece(source, match["word"], match["number"])
+            case _:
+                piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))
+        pieces.append(piece)
+        position = end
+        if match["word"] in _BREAKS:
+            yield from Paragraph(first, pieces).trimmed()
+            pieces, first = [], position
+    yield from Paragraph(first, pieces).trimmed()
+
+
+def _word_piece(source: str, word: str, number: str) -> Piece:
+    if word in _CHARACTERS:
+        return Piece("text", source, _CHARACTERS[word])
+    if word == "ulnone" or (word in _TOGGLES and number == "0"):
+        return Piece("close", source, "", word.removesuffix("none"))
+    return Piece("open", source, "", word) if word in _TOGGLES else Piece("alone", source)
+
+
+def _unicode(page: str, match: "re.Match[str]", fallback_length: int) -> tuple[int, str]:
+    """(where an escape ends behind its fallback, its character); the two halves of a character are one."""
+    units, position = list[int](), match.end()
+    following: re.Match[str] | None = match
+    while following is not None and following.lastgroup == "unicode" and len(units) < 2:
+        unit = int(following["unicode"]) & 0xFFFF
+        if units and not 0xDC00 <= unit < 0xE000:
+            break
+        units.append(unit)
+        position = following.end()
+        for _ in range(fallback_length):
+            fallback = re.compile(r"\\'[0-9A-Fa-f]{2}|[^\\{}]").match(page, position)
+            position = fallback.end() if fallback else position
+        following = _TOKEN.match(page, position) if 0xD800 <= unit < 0xDC00 else None
+    return position, b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "replace")
+
+
+def _group_end(page: str, start: int) -> int:
+    depth = 0
+    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(page, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.end()
+    return len(page)
+
+
+def _spell(text: str) -> str:
+    source = re.sub(r"[\\{}]", r"\\\g<0>", text).replace("\xa0", "\\~")
+    return "".join(character if character.isascii() else _escape(character) for character in source)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-le", "surrogatepass")
+    numbers = (int.from_bytes(units[start : start + 2], "little", signed=True) for start in range(0, len(units), 2))
+    return "{\\uc1" + "".join(f"\\u{number}?" for number in numbers) + "}"

@@ -1,0 +1,140 @@
+"""Presentations of PowerPoint and workbooks of Excel: paragraphs whose runs have formats, as in Word, but flat."""
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from fastattn.documents.marks import Mark, Marked, join_marked, split_at
+from fastattn.documents.office import Readers, properties_part, translate_archive
+from fastattn.documents.texts import DocumentPlan
+from fastattn.documents.xml import Element, local_name, parse_xml, serialize_xml
+
+SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+
+
+READ = {"cNvPr": ("descr", "title")}  # element -> attributes that people read: alternative texts
+DRAWN = frozenset("p")
+
+
+def translate_pptx(data: bytes, name: str) -> DocumentPlan:
+    """A presentation: slides, notes, charts, diagrams, alternative texts and properties."""
+    readers: Readers = {
+        r"ppt/(slides|notesSlides|charts|diagrams)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
+        r"docProps/core\.xml": properties_part,
+    }
+    return translate_archive(data, name, "ppt/presentation.xml", readers)
+
+
+def translate_xlsx(data: bytes, name: str) -> DocumentPlan:
+    """A workbook: the texts of cells, charts, alternative texts and properties.
+
+    Formulas, names of sheets, and heads of tables stay, since formulas refer to them.
+    """
+    readers: Readers = {
+        r"xl/sharedStrings\.xml": partial(_part, paragraphs=frozenset(("si",))),
+        r"xl/worksheets/[^/]*\.xml": partial(_part, paragraphs=frozenset(("is",))),
+        r"xl/(charts|drawings)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
+        r"docProps/core\.xml": properties_part,
+    }
+    return translate_archive(data, name, "xl/workbook.xml", readers)
+
+
+def _part(data: bytes, name: str, paragraphs: frozenset[str]) -> DocumentPlan:
+    """A part of an archive. paragraphs: names of the elements that hold runs."""
+    root = parse_xml(data, name)
+    elements = list(root.iter())
+    attributes = [
+        (element, key) for element in elements for key in READ.get(local_name(element), ()) if element.get(key)
+    ]
+    run_paragraphs = [RunParagraph(element) for element in elements if local_name(element) in paragraphs]
+    texts = [text for paragraph in run_paragraphs for text in paragraph.texts]
+    answers = iter((yield [Marked(element.get(key)) for element, key in attributes] + texts))
+    for element, key in attributes:
+        element.set(key, next(answers).text)
+    for paragraph in run_paragraphs:
+        paragraph.write([next(answers) for _ in paragraph.texts])
+    return serialize_xml(root)
+
+
+class RunParagraph:
+    """The texts of a paragraph between line breaks, with a mark around each run in a less usual format.
+
+    Runs are elements r with a t, or the paragraph's own t; fields, breaks and phonetic signs stay.
+    """
+
+    def __init__(self, element: Element):
+        self._element = element
+        runs = [child for child in element if _text_element(child) is not None]
+        lengths = Counter[bytes]()
+        for run in runs:
+            lengths[_format_of(run)] += len(_text_element(run).text or "")
+        self._usual = lengths.most_common(1)[0][0] if lengths else b""
+        self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
+        text, marks = "", list[Mark]()
+        first = next((number for number, child in enumerate(element) if _is_inline(child)), len(element))
+        self._children = [child for child in list(element)[first:] if _is_inline(child)]
+        for child in self._children:
+            run_text = _text_element(child).text or "" if child in runs else ""
+            if child not in runs or _format_of(child) != self._usual:
+                marks.append(Mark(len(text), len(text) + len(run_text), child))
+            text += run_text
+        self.texts = split_at(Marked(text, tuple(marks)), lambda tag: local_name(tag) == "br")
+        self._first = first
+
+    def write(self, answers: Sequence[Marked]) -> None:
+        """Put translations in place of the texts; a paragraph with none that changes stays as it is."""
+        if list(answers) == self.texts:
+            return
+        for child in self._children:
+            self._element.remove(child)
+        position, run = self._first, None
+        for kind, text, tag in join_marked(answers).pieces():
+            if kind == "open":
+                run = tag
+                self._element.insert(position, run)
+                position += 1
+                if _text_element(run) is not None:
+                    _set_text(run, "")
+            elif kind == "close":
+                run = None
+            elif text:
+                if run is None or _text_element(run) is None:
+                    run_of_text = copy.deepcopy(self._sample)
+                    self._element.insert(position, run_of_text)
+                    position += 1
+                    _set_text(run_of_text, text)
+                else:
+                    _set_text(run, (_text_element(run).text or "") + text)
+
+
+def _is_inline(element: Element) -> bool:
+    """Whether an element is a run, a field or a break, and no properties of the paragraph, which frame the runs."""
+    return local_name(element) in ("r", "t", "br", "fld")
+
+
+def _text_element(run: Element) -> Element | None:
+    """The element of a run's text: itself, or its t; None for a field or a break."""
+    if local_name(run) == "t":
+        return run
+    return next((child for child in run if local_name(child) == "t"), None) if local_name(run) == "r" else None
+
+
+def _format_of(run: Element) -> bytes:
+    """A run's properties without what a spell checker writes: its language, and whether it has seen the run."""
+    from lxml import etree
+
+    properties = next((child for child in run if local_name(child) == "rPr"), None)
+    if properties is None:
+        return b""
+    properties = copy.deepcopy(properties)
+    for key in ("lang", "altLang", "dirty", "err", "smtClean", "noProof"):
+        properties.attrib.pop(key, None)
+    return bytes(etree.tostring(properties, method="c14n", exclusive=True))
+
+
+def _set_text(run: Element, text: str) -> None:
+    element = _text_element(run)
+    element.text = text
+    if element.tag.startswith("{http://schemas.openxmlformats.org/spreadsheetml") and text != text.strip():
+        element.set(SPACE, "preserve")
