@@ -23,13 +23,17 @@ from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
-# Options whose translators are put around the model's: terms, memories, a cache.
-KNOWN_OPTIONS = ("glossary", "keep", "guard", "memory", "cache")
+# Options whose translators are put around the model's: terms, memories, loops, a cache.
+KNOWN_OPTIONS = ("glossary", "keep", "keep_placeholders", "guard", "capitals", "memory", "cache")
 
 known_options = declare("""
 --glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
 --keep PATTERN ...: What this regular expression finds stays as it is. May be given several times.
---guard: Decode loops and what has run away again, without repetitions, and say so.
+--keep-placeholders: Addresses, code, and what programs replace, such as {name} or %s, stay as they are, as they do in
+    documents.
+--guard/--no-guard: Decode loops and what has run away again, without repetitions, and say so (default: of documents).
+--capitals/--no-capitals: Translate a text in capitals in small letters where the model fails on it, and set it in
+    capitals again (default: of documents).
 --memory FILE: A translation memory (TMX, or two columns with a tab): texts that it has get its translations; --json
     shows what is like them.
 --cache FILE: Take from FILE what was translated before, and keep there what is new.
@@ -189,6 +193,7 @@ def translate(
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:
         raise click.UsageError("--extra is for documents")
+    wrappers["documents"] = documents is not None
     lines = open_lines(texts, input_path, on_error) if documents is None else None
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
@@ -289,8 +294,9 @@ def _open_translator(
 
     if "processes" in settings:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
-    if any(wrappers.values()):
-        raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
+    if any(wrappers[name] for name in KNOWN_OPTIONS):
+        names = "--glossary, --keep, --keep-placeholders, --guard, --capitals, --memory or --cache"
+        raise click.UsageError(f"a language model has no {names}")
     translating = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
     return translating, {_GENERATION_NAMES.get(name, name): value for name, value in search.items()} | {"details": True}
 
@@ -339,24 +345,32 @@ def add_wrappers(
     """Put a translator inside the translators for terms, memories, loops and the cache for which there are options.
 
     paths, settings  the models' folders and options, which identify cached translations
+    options          KNOWN_OPTIONS, and "documents": whether the texts are documents', which have a guard by default
     languages        (source, target), "" if unknown
     """
-    if not any(options[name] for name in KNOWN_OPTIONS):
+    guards, has_capitals = (
+        options["documents"] if options[name] is None else options[name] for name in ("guard", "capitals")
+    )
+    if not (guards or has_capitals or any(options[name] for name in KNOWN_OPTIONS)):
         return translator
+    from fastattn.translation.capitals import CapitalsTranslator
     from fastattn.translation.glossary import GlossaryTranslator
     from fastattn.translation.guarded import GuardedTranslator
     from fastattn.translation.memory import CachedTranslator, MemoryTranslator
     from fastattn.translation.term_files import read_glossary, read_memory
 
-    if options["glossary"] or options["keep"]:
+    if options["glossary"] or options["keep"] or options["keep_placeholders"]:
         terms = read_glossary(options["glossary"], *languages) if options["glossary"] else {}
-        translator = GlossaryTranslator(translator, terms, options["keep"])
-    if options["guard"]:
+        translator = GlossaryTranslator(translator, terms, options["keep"], options["keep_placeholders"])
+    if guards:
         translator = GuardedTranslator(translator)
+    if has_capitals:
+        translator = CapitalsTranslator(translator)
     if options["memory"]:
         translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
     if options["cache"]:
-        model = [VERSION, *map(_digest, paths), file_contents(options), options["keep"], options["guard"], settings]
+        switches = [options["keep"], options["keep_placeholders"], guards, has_capitals]
+        model = [VERSION, *map(_digest, paths), file_contents(options), *switches, settings]
         translator = CachedTranslator(translator, options["cache"], repr(model))
     return translator
 

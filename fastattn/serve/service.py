@@ -30,9 +30,12 @@ from fastattn.serve.stored import FileStore
 from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
+from fastattn.text.invariants import INVARIANT
 from fastattn.text.languages import iso_code, likely_languages
 from fastattn.text.tool_calls import AnswerParts, SplitAnswer, answer_parts
 from fastattn.translation.alignment import WordLink, word_links
+from fastattn.translation.capitals import CapitalsTranslator, is_failed
+from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors, join_rows
 
@@ -150,14 +153,7 @@ class Service:
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[name].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
-                own_texts = [texts[b] for b in positions]
-                if glossary:
-                    del arguments["caller"], arguments["return_attention"]
-                    follower = await asyncio.to_thread(model.with_glossary, glossary)
-                    call = partial(follower.translate, **arguments, **options)
-                    results = await _in_slices(call, own_texts)
-                else:
-                    results = await model.translate_async(own_texts, **arguments, **options)
+                results = await _translated(model, [texts[b] for b in positions], glossary, arguments | options)
                 for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = TextTranslation(
@@ -198,7 +194,8 @@ class Service:
                 async with self.models.use(names[language]) as model:
                     if glossary and language not in followers:
                         followers[language] = await asyncio.to_thread(model.with_glossary, glossary)
-                    translator = MeteredTranslator(followers.get(language, model), meter)
+                    careful = CapitalsTranslator(GuardedTranslator(followers.get(language, model)))
+                    translator = MeteredTranslator(careful, meter)
                     translate = partial(translate_document, translator, language=target, **options)
                     results.append((bytes(await asyncio.to_thread(translate, document, form)), language))
         finally:
@@ -396,6 +393,34 @@ def _prepared(conversation: Conversation, generator: Generator) -> tuple[dict[st
 def _texts_of(model: Any, texts: Sequence[Any]) -> list[str]:
     """Texts, and what token ids in the place of a text say."""
     return [text if isinstance(text, str) else model.decode(text) for text in texts]
+
+
+async def _translated(
+    model: Any, texts: Sequence[str], glossary: Mapping[str, str] | None, options: dict[str, Any]
+) -> list[Any]:
+    """Each text's translation. Terms and placeholders take a second search, and so do loops and capitals that fail.
+
+    Placeholders of a text with several hypotheses are the model's.
+    """
+    single = "num_hypotheses" not in options
+    special = [n for n, text in enumerate(texts) if glossary or (single and INVARIANT.search(text))]
+    plain = [n for n in range(len(texts)) if n not in {*special}]
+    results: list[Any] = [None] * len(texts)
+    for n, result in zip(plain, await model.translate_async([texts[n] for n in plain], **options)):
+        results[n] = result
+    options = {name: value for name, value in options.items() if name not in ("caller", "return_attention")}
+    if special:
+        follower = await asyncio.to_thread(model.with_glossary, glossary, placeholders=True)
+        answers = await _in_slices(partial(follower.translate, **options), [texts[n] for n in special])
+        for n, result in zip(special, answers):
+            results[n] = result
+    if failed := [n for n in plain if is_failed(texts[n], results[n].text)]:
+        careful = CapitalsTranslator(model.guarded())
+        for n, result in zip(
+            failed, await _in_slices(partial(careful.translate, **options), [texts[n] for n in failed])
+        ):
+            results[n] = result
+    return results
 
 
 async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any]) -> list[Any]:

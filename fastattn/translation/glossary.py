@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.system.records import dataclass
-from fastattn.text.invariants import INVARIANT
+from fastattn.text.invariants import INVARIANT, MESSAGE, branches
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
@@ -53,6 +53,7 @@ class GlossaryTranslator(StreamedTranslator):
     translator  a Translator
     glossary    term -> translation. A term in lower case matches in any case, as a whole word
     keep        regular expressions of text that stays untranslated
+    placeholders  whether INVARIANT is one of these; of an ICU message the branches are translated
 
     A sentence whose translation lacks a term's translation is decoded again, with a target prefix: the old translation
     up to where the model's alignment puts the term, then the term's translation. (Hokamp and Liu 2017 constrain a beam;
@@ -61,14 +62,21 @@ class GlossaryTranslator(StreamedTranslator):
     target_prefix, callback and several hypotheses.
     """
 
-    def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
+    def __init__(
+        self,
+        translator: Any,
+        glossary: Mapping[str, str] | None = None,
+        keep: Sequence[str] = (),
+        placeholders: bool = False,
+    ):
         super().__init__(translator)
+        self._placeholders = placeholders
         terms: dict[str, str] = {}
         for term, translation in (glossary or {}).items():
             if not check_text("a term", term).strip() or not check_text("a term's translation", translation).strip():
                 raise InputError("a glossary's terms and their translations should not be empty")
             terms[term.strip()] = translation.strip()
-        self._keep = list[re.Pattern[str]]()
+        self._keep = [INVARIANT] if placeholders else []
         for pattern in keep:
             try:
                 self._keep.append(re.compile(pattern))
@@ -100,8 +108,14 @@ class GlossaryTranslator(StreamedTranslator):
         return [_join_pieces(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
     def _sentences(self, text: str, values: dict[str, Any]) -> list[Any]:
-        """The TermSentences of a text, which have the text's option values, and the blanks between them."""
+        """The TermSentences of a text, which have the text's option values, and what stands between them."""
         pieces: list[Any] = []
+        if self._placeholders and MESSAGE.fullmatch(text.strip()):
+            end = 0
+            for start, branch_end in branches(text):
+                pieces += [text[end:start], *self._sentences(text[start:branch_end], values)]
+                end = branch_end
+            return [*pieces, text[end:]]
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
             blanks = sentence[: len(sentence) - len(sentence.lstrip())]

@@ -103,14 +103,15 @@ class Translator(ModelBase):
         """A translator by way of an intermediate language: ``second`` translates the translations of ``first``."""
         return TranslatorChain(first, second)
 
-    def with_glossary(self, glossary: Any = None, keep: Sequence[str] = ()) -> Any:
+    def with_glossary(self, glossary: Any = None, keep: Sequence[str] = (), placeholders: bool = False) -> Any:
         """A translator that follows a glossary and keeps what regular expressions match.
 
-        glossary  term -> translation, or a file of them: two columns with a tab between them, or TBX
+        glossary      term -> translation, or a file of them: two columns with a tab between them, or TBX
+        placeholders  whether addresses, code, format directives, template variables and emoji stay too
         """
         from fastattn.translation.glossary import GlossaryTranslator
 
-        return GlossaryTranslator(self, _mapping(glossary, "read_glossary"), keep)
+        return GlossaryTranslator(self, _mapping(glossary, "read_glossary"), keep, placeholders)
 
     def guarded(self) -> Any:
         """A translator that decodes a translation which is a loop again, without repetitions, and marks it."""
