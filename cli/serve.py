@@ -18,6 +18,7 @@ Examples:
   fastattn serve -m zh-en -m minilm --port 8080 --processes 4
   fastattn serve -m de-en=./my-model -m chat=./my-llm.gguf --lazy --idle 30
   fastattn serve -m en-pt --host 0.0.0.0 --keys keys.txt
+  fastattn serve -m en-pt -m minilm --mcp
   curl -d q="Good morning." -d source=en -d target=pt localhost:5000/translate
 
 \b
@@ -46,6 +47,7 @@ Every request is a line of JSON on stderr, without its texts.
 --timeout SECONDS: The longest that a request may take. [default: 120.0]
 --cors ORIGIN ...: Let pages of this origin ask; '*': of any (default: of none).
 --log-texts: Log what requests say, too.
+--mcp: Answer the Model Context Protocol on standard input and output, and no HTTP; over HTTP it is at /mcp.
 --strict: Refuse requests with unknown fields (default: ignore these, and log each name once).
 """,
     port={"type": click.IntRange(0, 65535), "metavar": None},
@@ -66,6 +68,11 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
     names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
     settings = {names.get(name, name): value for name, value in options.items() if value is not None}
     restore_signals()
+    if settings.pop("mcp", False):
+        from fastattn.serve.dialects.mcp import run_stdio
+
+        run_stdio(ServerSettings(served_models, **settings))
+        return
     run_server(ServerSettings(served_models, idle=60 * idle, **settings), host, port)
 
 

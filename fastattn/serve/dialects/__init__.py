@@ -8,15 +8,29 @@ from fastattn.serve.dialects import (
     deepl,
     embeddings_inference,
     libretranslate,
+    mcp,
     ollama,
     openai,
     page,
     rerank,
+    responses,
 )
 from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
 # DeepLX's /TOKEN/translate matches paths of others too, so its router comes last.
-_DIALECTS = (deepl, openai, chat, completions, rerank, ollama, embeddings_inference, page, libretranslate)
+_DIALECTS = (
+    deepl,
+    openai,
+    mcp,
+    chat,
+    completions,
+    responses,
+    rerank,
+    ollama,
+    embeddings_inference,
+    page,
+    libretranslate,
+)
 ROUTERS = [dialect.router for dialect in _DIALECTS]
 # The beginning of a dialect's paths -> the body of its errors; all other paths have LibreTranslate's.
 _ERRORS = {
