@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.documents.forms import TEXT_FORMS
+from fastattn.documents.forms import FIELD_FORMS, FORMS, TEXT_FORMS, form_of
 from fastattn.documents.translating import translate_document
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
@@ -23,10 +23,11 @@ from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
+from fastattn.printable import printable
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
-from fastattn.serve.stored import FileStore
+from fastattn.serve.stored import FileStore, Stored
 from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
@@ -46,6 +47,7 @@ QUOTA: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
 TEXTS_AT_ONCE = 16  # texts that are scored in one go; a request is abandoned between two goes if its client has gone
 AUTO = "auto"
+DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
 MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
 LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
 _TAGS = re.compile("<[^<>]*>")
@@ -201,6 +203,19 @@ class Service:
         finally:
             meter.is_over = True
         return results
+
+    async def translate_upload(
+        self, name: str, content: bytes, source: str, target: str, glossary: Mapping[str, str] | None = None
+    ) -> Stored:
+        """Translate a document by the form that its file's name tells, and keep the translation for the caller."""
+        if (form := form_of(name)) not in DOCUMENT_FORMS:
+            raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
+        await asyncio.to_thread(self.documents.check_room, CALLER.get())
+        ((translated, _),) = await self.translate_documents(
+            [content], form, source, target, glossary=glossary, name=printable(name)
+        )
+        fields = {"name": name, "characters": len(visible(content))}
+        return await asyncio.to_thread(partial(self.documents.put, CALLER.get(), translated, **fields))
 
     def _translator_of(self, source: str, target: str) -> str:
         """The name of the model that translates so; Refusal if there is none."""

@@ -11,17 +11,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, File, Form, Response, UploadFile
 from pydantic import Field
 
-from fastattn.documents.forms import FIELD_FORMS, FORMS, form_of
 from fastattn.documents.tagged import XmlRules
 from fastattn.errors import InputError
-from fastattn.printable import printable
 from fastattn.serve.dialects.body import Body, Serving, as_list
-from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code, visible
+from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code
 from fastattn.serve.stored import Stored
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
-DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
 MOST_TERMS = 5000
 UNLIMITED = 10**12  # what DeepL says where there is no limit
 
@@ -172,17 +169,9 @@ async def upload(
     glossary_id: Annotated[str, Form()] = "",
 ) -> dict[str, str]:
     """Translates the document before it answers."""
+    glossary, content = await _terms(service, glossary_id, source_lang, target_lang), await file.read()
     name = filename or file.filename or ""
-    if (form := form_of(name)) is None or form in FIELD_FORMS:
-        raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
-    await asyncio.to_thread(service.documents.check_room, CALLER.get())
-    content = await file.read()
-    glossary = await _terms(service, glossary_id, source_lang, target_lang)
-    ((translated, _),) = await service.translate_documents(
-        [content], form, source_lang, target_lang, glossary=glossary, name=printable(name)
-    )
-    fields = {"name": name, "characters": len(visible(content))}
-    stored = await asyncio.to_thread(partial(service.documents.put, CALLER.get(), translated, **fields))
+    stored = await service.translate_upload(name, content, source_lang, target_lang, glossary)
     return {"document_id": stored.id, "document_key": stored.id}
 
 

@@ -1,14 +1,16 @@
 """The routes of LibreTranslate, of MTranServer and DeepLX, whose bodies the shared /translate tells apart by fields,
 and of custom servers for Immersive Translate."""
 
+import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
 from fastattn.serve.dialects.body import Body, Serving, as_list
-from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES
+from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
 
 router = APIRouter()
@@ -124,6 +126,30 @@ async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any
     return {"translations": [{"detected_source_lang": result.source, "text": result.text} for result in results]}
 
 
+@router.post("/translate_file")
+async def translate_file(
+    request: Request,
+    service: Serving,
+    file: Annotated[UploadFile, File()],
+    target: Annotated[str, Form()],
+    source: Annotated[str, Form()] = AUTO,
+) -> dict[str, str]:
+    stored = await service.translate_upload(file.filename or "", await file.read(), source, target)
+    return {"translatedFileUrl": f"{request.base_url}download_file/{stored.id}"}
+
+
+@router.get("/download_file/{name}")
+async def download_file(name: str, service: Serving) -> Response:
+    stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
+    return Response(stored.content, media_type="application/octet-stream")
+
+
+@router.post("/suggest")
+async def suggest() -> None:
+    """Refused as by a LibreTranslate that collects no suggestions, which /frontend/settings says too."""
+    raise Refusal(403, "Suggestions are disabled on this server.")
+
+
 @router.get("/languages")
 async def languages(service: Serving) -> list[dict[str, Any]]:
     pairs = sorted(service.pairs)
@@ -147,7 +173,7 @@ async def frontend_settings(service: Serving) -> dict[str, Any]:
         "batchLimit": service.settings.items,
         "keyRequired": bool(service.settings.keys),
         "suggestions": False,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [f".{form}" for form in DOCUMENT_FORMS],
         "language": {"source": {"code": AUTO, "name": "Auto"}, "target": {"code": "", "name": ""}},
     }
 

@@ -13,11 +13,11 @@ from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from fastattn._version import VERSION
-from fastattn.documents.forms import FIELD_FORMS, FORMS, TEXT_FORMS
+from fastattn.documents.forms import TEXT_FORMS
 from fastattn.errors import FastattnError
 from fastattn.serve.dialects.body import Body, Serving, Texts
 from fastattn.serve.gate import KeyQuota
-from fastattn.serve.service import AUTO, QUOTA, Service
+from fastattn.serve.service import AUTO, DOCUMENT_FORMS, QUOTA, Service
 from fastattn.serve.settings import ServerSettings
 
 router = APIRouter()
@@ -34,7 +34,7 @@ class TranslateBody(Body):
 
 class TranslateDocumentBody(Body):
     content: Annotated[str, Field(description="the document; in base64 unless the form is one of text")]
-    form: Literal[tuple(form for form in FORMS if form not in FIELD_FORMS)]  # type: ignore[valid-type]
+    form: Literal[tuple(DOCUMENT_FORMS)]  # type: ignore[valid-type]
     target: str
     source: Language = AUTO
 

@@ -26,6 +26,8 @@ class PageBody(Body):
     source: str = AUTO
     target: str
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
+    glossary: dict[str, str] | None = None
+    html: bool = False
 
 
 @router.get("/", include_in_schema=False)
@@ -58,9 +60,17 @@ async def models(service: Serving) -> dict[str, Any]:
 
 @router.post("/api/translate")
 async def translate(body: PageBody, service: Serving) -> dict[str, Any]:
-    """A translation, alternatives, and links of words: [start, end) in both texts, in characters."""
+    """A translation, alternatives, and links of words: [start, end) in both texts, in characters.
+
+    With tags or a glossary there are no alternatives, with tags no links.
+    """
     request = [body.text], body.source, body.target
-    (translation,) = await service.translate(*request, alternatives=body.alternatives, with_links=True)
+    if body.html:
+        ((text, source),) = await service.translate_pages(*request, glossary=body.glossary)
+        return {"text": text, "source": source, "alternatives": [], "links": []}
+    alternatives = 0 if body.glossary else body.alternatives
+    call = service.translate(*request, alternatives=alternatives, with_links=True, glossary=body.glossary)
+    (translation,) = await call
     return {
         "text": translation.text,
         "source": translation.source,

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import FastattnError
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, Serving
 from fastattn.serve.dialects.chat import ChatMessage, Function, FunctionCall, MessageCall, ResponseFormat, Schema
