@@ -120,6 +120,7 @@ the most tokens of each part's translation (--max-length) and the beam;
     columns.
 --extra [{"|".join(EXTRAS)}] ... -> extras: Translate too comments of docx and odt, or title and description of
     Markdown's front matter. May be given several times.
+--mark-fuzzy: Mark translations in po, xliff and xcstrings as to be reviewed.
 --out-dir FOLDER: Translate all documents of the folder that -i names into FOLDER, those that are there already left
     out.
 -n, --num-hypotheses INTEGER: How many translations of each line, best first (default: 1).
@@ -176,6 +177,7 @@ def translate(
         announce_default(entries[0].name, "--from, --to or -m choose another")
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
+    mark_fuzzy = options.pop("mark_fuzzy")
     extras, language = options.pop("extras"), target or (entries[-1].name.rpartition("-")[2] if entries else None)
     wrappers, alignments = {name: options.pop(name) for name in KNOWN_OPTIONS}, options.pop("alignments")
     plot_path = options.pop("show_attention")
@@ -187,12 +189,26 @@ def translate(
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
     key_options = {name: value for name, value in options.items() if name not in ("threads", "processes")}
-    key = repr((names, source, target, quality, prompt, key_options, wrappers, file_contents(wrappers), fields, extras))
+    key = repr(
+        (
+            names,
+            source,
+            target,
+            quality,
+            prompt,
+            key_options,
+            wrappers,
+            file_contents(wrappers),
+            fields,
+            extras,
+            mark_fuzzy,
+        )
+    )
     documents = plan_documents(input_path, output_path, out_dir, form, as_lines, key, any(fields))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
-    if documents is None and extras:
-        raise click.UsageError("--extra is for documents")
+    if documents is None and (extras or mark_fuzzy):
+        raise click.UsageError(f"{'--extra' if extras else '--mark-fuzzy'} is for documents")
     wrappers["documents"] = documents is not None
     lines = open_lines(texts, input_path, on_error) if documents is None else None
     with open_output(output_path) as output, Progress() as progress:
@@ -222,7 +238,8 @@ def translate(
         if lines is None:
             search.pop("details", None)
             call = output, tuple(filter(None, fields)), on_error == "stop", progress
-            count = translate_documents(translator, documents or [], *call, extras=extras, language=language, **search)
+            rules = {"extras": extras, "language": language, "mark_fuzzy": mark_fuzzy}
+            count = translate_documents(translator, documents or [], *call, **rules, **search)
             if verbose:
                 say(f"{count} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return

@@ -24,8 +24,11 @@ _BLOCKS = "p div h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table tr td th pre blockquo
 _TAG = re.compile(rf"</?(?:{'|'.join(sorted((*INLINE, *VOID, *CODE_WORDS, *_BLOCKS)))})\b[^<>]*>")
 
 
-def translate_po(data: bytes, name: str) -> DocumentPlan:
-    """Translate the entries without a translation and fuzzy ones. The plural fills all plural forms but that of 1."""
+def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
+    """Translate the entries without a translation and fuzzy ones. The plural fills all plural forms but that of 1.
+
+    fuzzy  whether the translations are marked as fuzzy
+    """
     with reports_missing_library("PO"):
         import polib
 
@@ -55,7 +58,7 @@ def translate_po(data: bytes, name: str) -> DocumentPlan:
             }
         else:
             entry.msgstr = singular
-        entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
+        entry.flags = [flag for flag in entry.flags if flag != "fuzzy"] + ["fuzzy"] * fuzzy
     output = f"{catalog}".rstrip("\n") + "\n"
     if not re.search(r'^msgid ""\s*^msgstr', text, re.MULTILINE):
         output = output.replace('msgid ""\nmsgstr ""\n\n', "", 1)
@@ -125,8 +128,8 @@ def _with_blanks_of(source: str, translation: str) -> str:
     return before + translation.strip() + behind
 
 
-def translate_xliff(data: bytes, name: str) -> DocumentPlan:
-    """Give a target to each segment of XLIFF 1.2 or 2 that has none."""
+def translate_xliff(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
+    """Give a target to each segment of XLIFF 1.2 or 2 that has none. fuzzy: whether a target is marked for review."""
     root = parse_xml(data, name)
     if local_name(root) != "xliff":
         raise InputError(f"{name}: expected XLIFF, whose first element is xliff, found {local_name(root)}")
@@ -136,6 +139,11 @@ def translate_xliff(data: bytes, name: str) -> DocumentPlan:
     texts = [take_text(element, _encloses) for element in segments]
     for element, answer in zip(segments, (yield texts)):
         give_text(element, answer)
+    for target in filter(lambda target: fuzzy and target is not None, targets):
+        if local_name(target.getparent()) == "segment":
+            target.getparent().set("state", "translated")  # version 2: not reviewed yet
+        else:
+            target.set("state", "needs-review-translation")
     return serialize_xml(root)
 
 

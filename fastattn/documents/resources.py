@@ -135,8 +135,8 @@ def _parse_json(page: str, name: str) -> Any:
         raise InputError(f"{name}: not JSON: {error}") from None
 
 
-def translate_string_catalog(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
-    """Xcode's string catalog: each string without a translation into the language gets one."""
+def translate_string_catalog(data: bytes, name: str, language: str | None = None, fuzzy: bool = False) -> DocumentPlan:
+    """Xcode's string catalog: each string without a translation into the language gets one. fuzzy: marked for review"""
     page = decode_text(data, name)
     catalog = _parse_json(page, name)
     strings = catalog.get("strings") if isinstance(catalog, dict) else None
@@ -155,7 +155,7 @@ def translate_string_catalog(data: bytes, name: str, language: str | None = None
     messages = [Message(unit["value"]) for unit in units]
     answers = iter((yield [text for message in messages for text in message.texts]))
     for unit, message in zip(units, messages):
-        unit |= {"state": "translated", "value": message.render(answers)}
+        unit |= {"state": "needs_review" if fuzzy else "translated", "value": message.render(answers)}
     for entry in strings.values():
         if not entry.get("localizations"):
             entry.pop("localizations", None)

@@ -48,12 +48,12 @@ def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
 
 
 def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
-    """(delimiter, rows). A table of commas may have semicolons: spreadsheets write them where commas are decimal.
+    """(delimiter, rows). A table of commas may have semicolons, tabs or bars between its cells instead.
 
     names  of columns: the first delimiter that gives them wins; without names, the first with the same number of cells,
            more than one, in all rows
     """
-    for candidate in (delimiter, *(";" * (delimiter == ","))):
+    for candidate in (delimiter, *(";\t|" * (delimiter == ","))):
         with suppress(InputError):
             rows = list(_cells(page, candidate, name))
             lengths = {len(row) for row in rows}

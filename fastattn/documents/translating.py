@@ -54,6 +54,7 @@ def translate_text(data: bytes, name: str) -> DocumentPlan:
 
 # Byte order mark -> its encoding, "" for UTF-8.
 _BYTE_ORDER_MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+REVIEWED_FORMS = frozenset(("po", "xliff", "xcstrings"))
 LANGUAGE_FORMS = frozenset(("html", "epub", "json", "yaml", "xcstrings"))
 _FORBIDDEN_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
@@ -102,6 +103,7 @@ def translate_document(
     extras: Sequence[str] = (),
     language: str | None = None,
     rules: XmlRules | None = None,
+    mark_fuzzy: bool = False,
     **options: Any,
 ) -> TranslatedDocument:
     """Translate the texts of a document; everything else stays as it was.
@@ -114,6 +116,7 @@ def translate_document(
     extras      other parts to translate: "comments" of docx and odt, "front-matter": title and description of md
     language    of the translation, written at the root of pages and books; None: ``target_lang`` of options, if any
     rules       of "xml", which is a text with tags: XmlRules
+    mark_fuzzy  whether translations in a catalog (po, xliff, xcstrings) are marked as to be reviewed
     options     of ``Translator.translate``, without details
 
     Tags and other marks move with their words, by the model's alignment; addresses, code, format directives and emoji
@@ -135,6 +138,7 @@ def translate_document(
     arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in LANGUAGE_FORMS else {}
     arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
     arguments |= {"rules": rules} if rules is not None else {}
+    arguments |= {"fuzzy": True} if mark_fuzzy and form in REVIEWED_FORMS else {}
     plan = _TRANSLATIONS[form](content if form in TEXT_FORMS else data, name, **arguments)
     kept_count = unchanged = 0
     try:

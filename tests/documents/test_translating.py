@@ -11,11 +11,14 @@ from tests.documents.backwards import Backwards, Unchanged
 def test_the_form_of_a_name():
     other = {
         "htm": "html", "xhtml": "html", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "text": "txt",
-        "ndjson": "jsonl",
+        "ndjson": "jsonl", "rest": "rst", "ssa": "ass", "arb": "json", "yml": "yaml",
     }  # fmt: skip
     for end, form in (dict(zip(FORMS, FORMS)) | other).items():
-        assert form_of(f"b/a.tar.{end}") == form_of(f"a.{end.upper()}") == form
-    assert {form_of(name) for name in ("html", "a.doc", ".md", "a", "", "a.html/b")} == {None}
+        if form != "android":
+            assert form_of(f"b/a.tar.{end}") == form_of(f"a.{end.upper()}") == form
+    assert form_of("res/values-pt/strings.xml") == form_of("Strings.XML") == "android"
+    names = ("html", "a.doc", ".md", "a", "", "a.html/b", "a.android", "colors.xml")
+    assert {form_of(name) for name in names} == {None}
 
 
 def test_texts_are_translated_once():
@@ -90,6 +93,29 @@ DOCUMENTS = {
         [KEPT],
         f'msgid ""\nmsgstr ""\n\nmsgid "{KEPT}"\nmsgstr "now http://a.org/x see"\n\nmsgid "12"\nmsgstr "12"\n',
     ),
+    "rst": (f"{KEPT}\n{'=' * len(KEPT)}\n\n12\n", [KEPT], f"now http://a.org/x see\n{'=' * len(KEPT)}\n\n12\n"),
+    "tex": (
+        f"\\title{{x}}\n\\begin{{document}}\n{KEPT}\n\n12 $a$\n\\end{{document}}\n",
+        [KEPT],
+        "\\title{x}\n\\begin{document}\nnow http://a.org/x see\n\n12 $a$\n\\end{document}\n",
+    ),
+    "rtf": (f"{{\\rtf1 {KEPT}\\par 12}}", [KEPT], "{\\rtf1 now http://a.org/x see\\par 12}"),
+    "ass": (
+        f"[Events]\nDialogue: 0,0:00:01,0:00:02,A B,,0,0,0,,{KEPT}\nDialogue: 0,0:00:01,0:00:02,A B,,0,0,0,,12\n",
+        [KEPT],
+        "[Events]\nDialogue: 0,0:00:01,0:00:02,A B,,0,0,0,,now http://a.org/x see\n"
+        "Dialogue: 0,0:00:01,0:00:02,A B,,0,0,0,,12\n",
+    ),
+    "json": (f'{{"a b": "{KEPT}", "b": ["12"]}}', [KEPT], '{"a b": "now http://a.org/x see", "b": ["12"]}'),
+    "yaml": (f"a b: {KEPT}\nb: [12, '12']\n", [KEPT], "a b: now http://a.org/x see\nb: [12, '12']\n"),
+    "properties": (f"# x y\na = {KEPT}\nb=12\n", [KEPT], "# x y\na = now http://a.org/x see\nb=12\n"),
+    "strings": (f'/* x y */\n"a b" = "{KEPT}";\n', [KEPT], '/* x y */\n"a b" = "now http://a.org/x see";\n'),
+    "android": (
+        f"<resources><string name='a'>{KEPT}</string></resources>",
+        [KEPT],
+        "<?xml version='1.0' encoding='UTF-8'?>\n"
+        '<resources><string name="a">now http://a.org/x see</string></resources>',
+    ),
     "csv": (f"a,b\n{KEPT},x y\n12,x y\n", [KEPT], "a,b\nnow http://a.org/x see,x y\n12,x y\n"),
     "tsv": (f"a\tb\n{KEPT}\tx y\n12\tx y\n", [KEPT], "a\tb\nnow http://a.org/x see\tx y\n12\tx y\n"),
     "jsonl": (
@@ -105,7 +131,8 @@ def test_each_form_has_its_texts_translated_and_the_rest_kept():
         translator, fields = Backwards(), ("a",) if form in FIELD_FORMS else ()
         found = translate_document(translator, document.encode(), form, fields=fields).decode()
         assert (found, translator.seen) == (expected, texts), form
-    assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub"}  # whose files these are not
+    # whose files these are not
+    assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub", "pptx", "xlsx", "xcstrings"}
 
 
 class Blind(Backwards):

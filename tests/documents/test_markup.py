@@ -1,0 +1,130 @@
+"""LaTeX, RTF, reStructuredText and SubStation Alpha: what is read, and what stays."""
+
+import pytest
+
+from fastattn import translate_document
+from fastattn.errors import InputError
+from tests.documents.backwards import Backwards, grows_as_its_length
+
+LATEX = [
+    (r"\section{a b} c d", r"\section{b a} d c"),
+    (r"a \emph{b c} d", r"d \emph{c b} a"),
+    (r"a b\footnote{c d} e", r"e b\footnote{d c} a"),
+    ("a b % c d\ne f", "b a % c d\nf e"),
+    (r"a $x + y$ b \cite[p. 1]{c d} e", r"e b \cite[p. 1]{c d} $x + y$ a"),
+    ("\\begin{verbatim}\na b\n\\end{verbatim}\nc d", "\\begin{verbatim}\na b\n\\end{verbatim}\nd c"),
+    (
+        "\\begin{itemize}\n\\item a b\n\\item[c d] e f\n\\end{itemize}",
+        "\\begin{itemize}\n\\item b a\n\\item[c d] f e\n\\end{itemize}",
+    ),
+    ("\\begin{tabular}{l l}\na b & c d \\\\\n\\end{tabular}", "\\begin{tabular}{l l}\nb a & d c \\\\\n\\end{tabular}"),
+    (r"{\bf a b} c", r"c {\bf b a}"),
+    (r"a\'e 50\% b", r"b 50\% aé"),
+    (r"a~b \LaTeX{} c", r"c \LaTeX{} a~b"),
+    (r"\caption[x y]{a b}", r"\caption[x y]{b a}"),
+    (r"\unknown{a b} c d", r"\unknown{a b} d c"),
+    (r"a \verb|b c| d", r"d \verb|b c| a"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), LATEX)
+def test_latex(source, expected):
+    page = "\\title{x y}\n\\begin{document}\n%s\n\\end{document}\nx y"
+    assert translate_document(Backwards(), (page % source).encode(), "tex").decode() == page % expected
+
+
+RTF = [
+    (r"a b\par c d", r"b a\par d c"),
+    (r"a {\b b c} d", r"d {\b c b} a"),
+    (r"a \b b c\b0  d", r"d \b c b\b0  a"),
+    (r"{\*\x a b}c d", r"{\*\x a b}d c"),
+    (r"a \'e9 b", r"b {\uc1\u233?} a"),
+    (r"a \u-10179?\u-8704? b", r"b \u-10179?\u-8704? a"),
+    (r"a b\tab c d", r"b a\tab d c"),
+    (r"{\fonttbl{\f0 a b;}}\f0 c d", r"{\fonttbl{\f0 a b;}}\f0 d c"),
+    (r"a \{b\} c", r"c \{b\} a"),
+    (r"a {\field{\*\fldinst HYPERLINK x}{\fldrslt b c}} d", r"d {\field{\*\fldinst HYPERLINK x}{\fldrslt c b}} a"),
+    ("a\nb c", "c ab"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), RTF)
+def test_rtf(source, expected):
+    page = "{\\rtf1\\ansi\\ansicpg1252 %s}"
+    found = translate_document(Backwards(), (page % source).encode(), "rtf").decode()
+    if "u-10179" in source:
+        expected = expected.replace("\\u-10179?\\u-8704?", "{\\uc1\\u-10179?\\u-8704?}")
+    assert found == page % expected
+
+
+RST = [
+    ("a b\n===\n\nc d\n", "b a\n===\n\nd c\n"),
+    ("* a b\n  c d\n* e f\n", "* d c\n  b a\n* f e\n"),
+    ("a b::\n\n    c d\n\ne f\n", "b a::\n\n    c d\n\nf e\n"),
+    (".. note:: a b\n\n   c d\n", ".. note:: b a\n\n   d c\n"),
+    (".. code-block:: python\n\n   c d\n\ne f\n", ".. code-block:: python\n\n   c d\n\nf e\n"),
+    ("a ``b c`` d\n", "d ``b c`` a\n"),
+    ("a **b c** *d e* f\n", "f *e d* **c b** a\n"),
+    ("a `b c <http://x>`_ d\n", "d `c b <http://x>`_ a\n"),
+    (":param x: a b\n", ":param x: b a\n"),
+    (".. _a: http://b c\n.. comment a b\n\nd e\n", ".. _a: http://b c\n.. comment a b\n\ne d\n"),
+    ("term x\n    a b\n", "x term\n    b a\n"),
+    ("+---+\n| a |\n+---+\n", "+---+\n| a |\n+---+\n"),
+    (".. [1] a b\n", ".. [1] b a\n"),
+    (">>> a b\nc d\n\ne f\n", ">>> a b\nc d\n\nf e\n"),
+    (".. toctree::\n   :maxdepth: 2\n\n   a b\n", ".. toctree::\n   :maxdepth: 2\n\n   a b\n"),
+    (".. figure:: a b.png\n   :alt: c d\n\n   e f\n", ".. figure:: a b.png\n   :alt: c d\n\n   f e\n"),
+    ("=====\n a b\n=====\n", "=====\n b a\n=====\n"),
+    ("a :ref:`b c` d |e| f_\n", "f_ |e| d :ref:`b c` a\n"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), RST)
+def test_rst(source, expected):
+    assert translate_document(Backwards(), source.encode(), "rst").decode() == expected
+
+
+class Longer(Backwards):
+    def translate_iter(self, texts, **options):
+        yield from (f"{text} longer" for text in texts)
+
+
+def test_a_heading_of_rst_is_as_long_as_its_text():
+    assert translate_document(Longer(), b"abc\n---\n", "rst") == b"abc longer\n----------\n"
+
+
+ASS = [
+    (r"a b\Nc d", r"d c\Nb a"),
+    (r"{\i1}a b{\i0} c", None),
+    (r"{\p1}m 0 0 l 1 1{\p0}", r"{\p1}m 0 0 l 1 1{\p0}"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), ASS)
+def test_ass(source, expected):
+    page = "[Script Info]\nTitle: x y\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,%s\n"
+    found = translate_document(Backwards(), (page % source).encode(), "ass").decode()
+    if expected is None:
+        assert found.count("{\\i1}") == found.count("{\\i0}") == 1 and "c" in found
+    else:
+        assert found == page % expected
+
+
+@pytest.mark.parametrize(
+    ("form", "piece"),
+    [("tex", r"a \emph{b} $c$ {"), ("tex", r"\( \[ $ a"), ("rtf", r"{\b a} \'e9 \u8217?"), ("rst", "a *b `c **d ")],
+)
+def test_time_grows_as_the_length(form, piece):
+    head = {"rtf": "{\\rtf1 ", "tex": "\\begin{document}\n"}.get(form, "")
+    grows_as_its_length(form, lambda n: head + "\n\n".join([piece * 5] * n))
+
+
+def test_what_is_no_such_document():
+    with pytest.raises(InputError, match=r"^the document: expected RTF, which begins with \{\\rtf$"):
+        translate_document(Backwards(), b"a b", "rtf")
+    with pytest.raises(InputError, match=r"^the document: expected a part \[Events\]$"):
+        translate_document(Backwards(), b"a b", "ass")
+    with pytest.raises(
+        InputError, match="^the document: says that it is in 'cp1', which is not known$".replace("cp1", "cp99999")
+    ):
+        translate_document(Backwards(), b"{\\rtf1\\ansicpg99999 a b}", "rtf")

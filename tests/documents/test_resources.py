@@ -1,0 +1,116 @@
+"""String resources of programs."""
+
+import json
+
+import pytest
+
+from fastattn import translate_document
+from fastattn.errors import InputError
+from tests.documents.backwards import Backwards
+
+# (form, document, what becomes of it where the words of each text are turned round)
+WRITTEN = [
+    ("properties", "a = b \\\n    c\n", "a = c b\n"),
+    ("properties", "a\\ b=c\\u00e9 d\n!x y\n", "a\\ b=d c\\u00e9\n!x y\n"),
+    ("properties", "a: it''s {0}\n", "a: {0} it''s\n"),
+    ("properties", "a=b c é\n", "a=é c b\n"),
+    (
+        "strings",
+        '"k v" = "a \\"b\\"";\n// "x" = "y z";\nk = "c\\nd";',
+        '"k v" = "\\"b\\" a";\n// "x" = "y z";\nk = "c\\nd";',
+    ),
+    (
+        "json",
+        '{"@@locale": "en", "@a": {"d": "x y"}, "a": "b\\u00e9 c"}',
+        '{"@@locale": "pt", "@a": {"d": "x y"}, "a": "c bé"}',
+    ),
+    ("json", '{"a": "x {{name}} y", "b": "<b>c d</b> e"}', '{"a": "y {{name}} x", "b": "e <b>d c</b>"}'),
+    ("yaml", "en:\n  a: b c # d e\n  f: 'it''s g'\n", "pt:\n  a: c b # d e\n  f: 'g it''s'\n"),
+    (
+        "yaml",
+        "a: |\n  b c\n    d e\nf: >\n  g h\n  i\n\n  j k\nl: &x y z\nm: *x\n",
+        "a: |\n  c b\n    e d\nf: >\n  i h g\n\n  k j\nl: &x z y\nm: *x\n",
+    ),
+    ("yaml", 'a: "b c"\nd: e f:\n', None),
+    ("yaml", "a: [b c, d]\nn: no\ni: 1\n", "a: [c b, d]\nn: no\ni: 1\n"),
+    ("yaml", "a: b c:d\n", "a: c:d b\n"),
+]
+
+
+@pytest.mark.parametrize(("form", "document", "expected"), WRITTEN)
+def test_escapes_quotes_and_comments_stay(form, document, expected):
+    if expected is None:
+        with pytest.raises(InputError, match="^the document: not YAML: "):
+            translate_document(Backwards(), document.encode(), form)
+    else:
+        extra = {"language": "pt"} if form in ("json", "yaml") else {}
+        assert translate_document(Backwards(), document.encode(), form, **extra).decode() == expected
+
+
+def test_properties_in_latin_1():
+    assert translate_document(Backwards(), "a=b c\xe9\n".encode("latin-1"), "properties") == b"a=c\\u00e9 b\n"
+
+
+def test_android():
+    page = (
+        "<resources xmlns:x='urn:oasis:names:tc:xliff:document:1.2'><string name='a'>It\\'s <b>one  two</b>\n  x</string>"
+        "<string name='b' translatable='false'>a b</string><string name='c'>@string/a</string>"
+        "<string name='d'>to <x:g id='n'>%1$s a</x:g> b</string><plurals name='e'><item quantity='one'>a b</item></plurals>"
+        "<string-array name='f'><item>\"c d\"</item></string-array><color name='g'>a b</color></resources>"
+    )
+    found = translate_document(Backwards(), page.encode(), "android").decode()
+    assert '<string name="a">x <b>two one</b> It\\\'s</string>' in found
+    assert '<string name="b" translatable="false">a b</string><string name="c">@string/a</string>' in found
+    assert '<x:g id="n">%1$s a</x:g>' in found and '<item quantity="one">b a</item>' in found
+    assert '<item>d c</item></string-array><color name="g">a b</color>' in found
+
+
+CATALOG = {
+    "sourceLanguage": "en",
+    "strings": {
+        "a b": {},
+        "c d": {"localizations": {"pt": {"stringUnit": {"state": "translated", "value": "x y"}}}},
+        "e f": {"shouldTranslate": False},
+        "n": {
+            "localizations": {
+                "en": {"variations": {"plural": {"other": {"stringUnit": {"state": "new", "value": "%d it ems"}}}}}
+            }
+        },
+    },
+    "version": "1.0",
+}
+
+
+@pytest.mark.parametrize("fuzzy", [False, True])
+def test_a_string_catalog(fuzzy):
+    data = json.dumps(CATALOG).encode()
+    found = json.loads(translate_document(Backwards(), data, "xcstrings", language="pt", mark_fuzzy=fuzzy))["strings"]
+    state = "needs_review" if fuzzy else "translated"
+    assert found["a b"]["localizations"]["pt"] == {"stringUnit": {"state": state, "value": "b a"}}
+    plural = found["n"]["localizations"]["pt"]["variations"]["plural"]
+    assert plural == {"other": {"stringUnit": {"state": state, "value": "ems it %d"}}}
+    assert found["c d"] == CATALOG["strings"]["c d"] and found["e f"] == CATALOG["strings"]["e f"]
+    with pytest.raises(
+        InputError, match="^the document: a string catalog takes the language of its translations: --to$"
+    ):
+        translate_document(Backwards(), data, "xcstrings")
+
+
+@pytest.mark.parametrize(
+    ("form", "document", "message"),
+    [
+        ("json", "{", "^the document: not JSON: "),
+        ("strings", "a b", '^the document: expected lines such as "key" = "text";$'),
+        ("android", "<a/>", "^the document: expected string resources, whose first element is resources, found a$"),
+        ("xcstrings", "[]", "^the document: not a string catalog: it has no strings$"),
+        ("yaml", "a: [", "^the document: not YAML: "),
+    ],
+)
+def test_what_is_not_of_the_form(form, document, message):
+    with pytest.raises(InputError, match=message):
+        translate_document(Backwards(), document.encode(), form)
+
+
+def test_yaml_whose_anchors_hold_each_other():
+    page = "a: &a [b c, *a]\nd: &d [*a, *a]\ne: [*d, *d]\n"
+    assert translate_document(Backwards(), page.encode(), "yaml").decode() == page.replace("b c", "c b")

@@ -1,0 +1,35 @@
+"""Presentations and workbooks."""
+
+from fastattn import translate_document
+from tests.documents.archives import parts_of, pptx, xlsx
+from tests.documents.backwards import Backwards
+
+
+def slide(body):
+    return parts_of(translate_document(Backwards(), pptx(body), "pptx"))["ppt/slides/slide1.xml"]
+
+
+def test_slides():
+    found = slide(
+        "<a:p><a:r><a:rPr lang='en'/><a:t>one two </a:t></a:r><a:r><a:rPr lang='en' b='1'/><a:t>six</a:t></a:r>"
+        "<a:r><a:rPr lang='de'/><a:t> ten</a:t></a:r><a:br/><a:r><a:t>a b</a:t></a:r><a:endParaRPr/></a:p>"
+    )
+    assert 'descr="two one"' in found
+    assert '<a:t>ten </a:t></a:r><a:r><a:rPr lang="en" b="1"/><a:t>six</a:t></a:r>' in found
+    assert "<a:t> two one</a:t></a:r><a:br/>" in found and found.index("<a:br/>") < found.index("<a:t>b a</a:t>")
+    assert found.index("b a") < found.index("<a:endParaRPr/>")
+
+
+def test_a_slide_number_stays():
+    found = slide("<a:p><a:r><a:t>one two </a:t></a:r><a:fld id='x' type='slidenum'><a:t>3</a:t></a:fld></a:p>")
+    assert '<a:fld id="x" type="slidenum"><a:t>3</a:t></a:fld>' in found and "<a:t>two one" in found
+
+
+def test_cells():
+    strings = "<si><t>one two</t></si><si><r><t>a </t></r><r><rPr><b/></rPr><t>b c</t></r></si><si><t>12</t></si>"
+    cells = '<row><c t="inlineStr"><is><t>x y</t></is></c><c><f>SUM(A1 B2)</f><v>1</v></c></row>'
+    found = parts_of(translate_document(Backwards(), xlsx(strings, cells), "xlsx"))
+    shared, sheet = found["xl/sharedStrings.xml"], found["xl/worksheets/sheet1.xml"]
+    assert "<si><t>two one</t></si>" in shared and "<rPr><b/></rPr><t>c b</t></r>" in shared and "<t>12</t>" in shared
+    assert "<is><t>y x</t></is>" in sheet and "<f>SUM(A1 B2)</f>" in sheet
+    assert "one two" in found["xl/workbook.xml"]
