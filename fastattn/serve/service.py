@@ -25,6 +25,7 @@ from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
 from fastattn.printable import printable
 from fastattn.serve.conversation import Conversation
+from fastattn.serve.metrics import StreamTimer, count_generations, count_translations
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.serve.stored import FileStore, Stored
@@ -156,6 +157,7 @@ class Service:
                 if self.models.served[name].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
                 results = await _translated(model, [texts[b] for b in positions], glossary, arguments | options)
+                count_translations(name, results)
                 for b, result in zip(positions, results):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = TextTranslation(
@@ -342,6 +344,7 @@ class Service:
             arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
+            count_generations(name, generations)
             parts = [answer_parts(generation.text, *splitting) for generation in generations]
             return ModelAnswers(name, generations, parts, generator.decode)
 
@@ -352,10 +355,12 @@ class Service:
         async with self.models.use(name) as generator:
             charge()
             arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
-            parts = AnswerParts(*splitting)
+            parts, timer = AnswerParts(*splitting), StreamTimer(name)
             async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
+                timer.tick()
                 for part in parts.add(piece) if isinstance(piece, str) else parts.end():
                     yield part
+            timer.end(piece)
             yield ModelAnswers(name, [piece], [SplitAnswer("", "", parts.calls)], generator.decode)
 
     async def complete(
@@ -368,6 +373,7 @@ class Service:
             charge()
             best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
             generations = [generation for first in best for generation in (first, *first.alternatives)]
+            count_generations(name, generations, len(best))
             scores = await _in_slices(generator.score, prompts) if with_scores else []
             return ModelAnswers(name, generations, [], generator.decode, texts, scores)
 
@@ -377,8 +383,14 @@ class Service:
         async with self.models.use(name) as generator:
             texts, charge = await self._checked_texts(generator, [prompt])
             charge()
+            timer = StreamTimer(name)
             async for piece in generator.stream_async(prompt, caller=CALLER.get(), **options):
-                yield piece if isinstance(piece, str) else ModelAnswers(name, [piece], [], generator.decode, texts)
+                timer.tick()
+                if isinstance(piece, str):
+                    yield piece
+                else:
+                    timer.end(piece)
+                    yield ModelAnswers(name, [piece], [], generator.decode, texts)
 
     async def _checked_texts(self, model: Any, texts: Sequence[Any]) -> tuple[list[str], Callable[[], None]]:
         """(the texts, also of token ids; ``check_size`` of characters or tokens, whichever are more)."""
