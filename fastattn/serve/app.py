@@ -21,6 +21,7 @@ from fastattn.serve.dialects import ROUTERS, error_body
 from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
+from fastattn.serve.tracing import traced
 
 # HTTP status -> what it means: the errors that every route may answer with.
 STATUSES = {
@@ -67,7 +68,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
         path = getattr(scope.get("route"), "path", scope["path"])
         return path if path in paths else "other"
 
-    gate = Gate(app, settings, error_body, route_path)
+    gate = traced(Gate(app, settings, error_body, route_path), route_path)
     if not settings.origins:
         return gate
     any_name, exposed_headers = ["*"], ["Retry-After", "X-Request-ID"]
