@@ -94,33 +94,43 @@ def table(measured: list[Machine], jobs: list[Job], precision: str, ratios: bool
 
 
 def slower_cases(measured: list[Machine]) -> str:
-    """Every case in which an engine is faster than fastattn, the worst first."""
-    rows = []
+    """Every case in which an engine is faster than fastattn: a row a case and CPU, the worst first."""
+    # (part, case, CPU) -> (precision, engine) -> how many times as fast fastattn is, for each number of threads
+    cases: dict[tuple[str, str, str], dict[tuple[str, str], list[float]]] = {}
     for machine in measured:
         for run in machine.results["runs"]:
             for case in run.get("rows", []):
-                name = f"{case['name']}, {run['precision']}, {run['threads']} threads"
                 for engine, side in case["sides"].items():
-                    if "seconds" in side and (ratio := times_as_fast(case, engine)) < 0.995:
-                        rows.append((ratio, [name, machine.name, engine]))
+                    if "seconds" in side and side["share"] == 1 and engine != OURS:
+                        engines = cases.setdefault((run["part"], case["name"], machine.name), {})
+                        engines.setdefault((run["precision"], engine), []).append(times_as_fast(case, engine))
+    rows = []
+    for (_, name, cpu), engines in cases.items():
+        slower = {key: ratios for key, ratios in engines.items() if min(ratios) < 0.995}
+        texts = [" ".join((*key, " / ".join(f"{ratio:.2f}" for ratio in ratios))) for key, ratios in slower.items()]
+        if slower:
+            rows.append((min(map(min, slower.values())), [name, cpu, "; ".join(texts)]))
     if not rows:
         return "Nowhere in these runs."
-    return markdown(["case", "CPU", "engine", "times as fast"], [[*row, f"{ratio:.2f}"] for ratio, row in sorted(rows)])
+    heads = ["case", "CPU", "how many times as fast fastattn is, with 1 / 2 threads"]
+    return markdown(heads, [row for _, row in sorted(rows)])
 
 
 def starts(measured: list[Machine]) -> str:
-    """What a first text takes in a new process, with an empty and with a full cache, and the memory."""
-    rows = []
+    """What a first text takes in a new process, with an empty and with a full cache, and the memory; a column a CPU."""
+    cells: dict[str, dict[str, str]] = {}
     for machine in measured:
         for run in machine.results["runs"]:
             is_cold = run.get("state") == "cold"
-            if "load" in run and (is_cold or run["part"] == "resources"):
+            if "load" in run and (is_cold or (run["part"] == "resources" and run["threads"] == 1)):
                 seconds = run["import"] + run["load"] + run["first"]
                 name = f"{run['item']}, {run['precision']}, {'empty' if is_cold else 'full'} cache"
-                rows.append([name, machine.name, f"{seconds:.2f} s", f"{run['resident'] / 1e6:,.0f} MB"])
+                cells.setdefault(name, {})[machine.name] = f"{seconds:.2f} s, {run['resident'] / 1e6:,.0f} MB"
             elif is_cold:
-                rows.append(["all kernels, `fastattn warmup`", machine.name, f"{run['total']:.1f} s", ""])
-    return markdown(["a new process, to its first text", "CPU", "time", "memory"], rows)
+                cells.setdefault("all kernels, `fastattn warmup`", {})[machine.name] = f"{run['total']:.1f} s"
+    names = [machine.name for machine in measured if any(machine.name in row for row in cells.values())]
+    rows = [[name, *(row.get(machine, "") for machine in names)] for name, row in cells.items()]
+    return markdown(["a new process, to its first text", *names], rows)
 
 
 def sections() -> dict[Section, str]:

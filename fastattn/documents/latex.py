@@ -66,7 +66,7 @@ def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
         match = _TOKEN.search(page, position, end)
         start, stop = match.span() if match else (end, end)
         if start > position:
-            pieces.append(_text_piece(page[position:start]))
+            pieces += _text_pieces(page[position:start])
         group = match.lastgroup if match else "break"
         source, ends_paragraph, inner = page[start:stop], group in ("comment", "break"), (stop, stop)
         if match and group == "environment":
@@ -91,9 +91,15 @@ def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
     yield from Paragraph(first, pieces).trimmed()
 
 
-def _text_piece(source: str) -> Piece:
-    text = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], source)
-    return Piece("text", source, re.sub(r"[ \t\n]+", " ", text))
+def _text_pieces(source: str) -> list[Piece]:
+    """A text, and the blanks around it as pieces of their own, which stay if they are at a paragraph's ends."""
+    before, behind = len(source) - len(source.lstrip()), len(source.rstrip())
+    parts = (source[:before], source[before:behind], source[max(before, behind) :])
+    pieces = list[Piece]()
+    for part in filter(None, parts):
+        text = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], part)
+        pieces.append(Piece("text", part, re.sub(r"[ \t\n]+", " ", text)))
+    return pieces
 
 
 def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tuple[int, int], Piece | None]:

@@ -77,10 +77,7 @@ def _matched(pieces: list[Piece]) -> list[Piece]:
 
 def written(answer: Marked, spell: Callable[[str], str]) -> str:
     """The source of a translation. spell: text -> its source."""
-    parts = (
-        tags[kind == "close"] if tags else spell(text) if kind == "text" else text
-        for kind, text, tags in answer.pieces()
-    )
+    parts = (tags[kind == "close"] if tags else spell(text) for kind, text, tags in answer.pieces())
     return "".join(parts)
 
 

@@ -20,7 +20,7 @@ LATEX = [
     ("\\begin{tabular}{l l}\na b & c d \\\\\n\\end{tabular}", "\\begin{tabular}{l l}\nb a & d c \\\\\n\\end{tabular}"),
     (r"{\bf a b} c", r"c {\bf b a}"),
     (r"a\'e 50\% b", r"b 50\% aé"),
-    (r"a~b \LaTeX{} c", r"c \LaTeX{} a~b"),
+    (r"a~b \LaTeX{} c", r"c \LaTeX{} b a"),
     (r"\caption[x y]{a b}", r"\caption[x y]{b a}"),
     (r"\unknown{a b} c d", r"\unknown{a b} d c"),
     (r"a \verb|b c| d", r"d \verb|b c| a"),
