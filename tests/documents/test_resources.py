@@ -53,9 +53,11 @@ def test_properties_in_latin_1():
 
 def test_android():
     page = (
-        "<resources xmlns:x='urn:oasis:names:tc:xliff:document:1.2'><string name='a'>It\\'s <b>one  two</b>\n  x</string>"
+        "<resources xmlns:x='urn:oasis:names:tc:xliff:document:1.2'>"
+        "<string name='a'>It\\'s <b>one  two</b>\n  x</string>"
         "<string name='b' translatable='false'>a b</string><string name='c'>@string/a</string>"
-        "<string name='d'>to <x:g id='n'>%1$s a</x:g> b</string><plurals name='e'><item quantity='one'>a b</item></plurals>"
+        "<string name='d'>to <x:g id='n'>%1$s a</x:g> b</string>"
+        "<plurals name='e'><item quantity='one'>a b</item></plurals>"
         "<string-array name='f'><item>\"c d\"</item></string-array><color name='g'>a b</color></resources>"
     )
     found = translate_document(Backwards(), page.encode(), "android").decode()

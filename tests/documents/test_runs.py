@@ -30,6 +30,7 @@ def test_cells():
     cells = '<row><c t="inlineStr"><is><t>x y</t></is></c><c><f>SUM(A1 B2)</f><v>1</v></c></row>'
     found = parts_of(translate_document(Backwards(), xlsx(strings, cells), "xlsx"))
     shared, sheet = found["xl/sharedStrings.xml"], found["xl/worksheets/sheet1.xml"]
-    assert "<si><t>two one</t></si>" in shared and '<t xml:space="preserve">c b </t></r>' in shared and "<t>12</t>" in shared
+    assert "<si><t>two one</t></si>" in shared and "<si><t>12</t></si>" in shared
+    assert '<r><rPr><b/></rPr><t xml:space="preserve">c b </t></r><r><t>a</t></r>' in shared
     assert "<is><t>y x</t></is>" in sheet and "<f>SUM(A1 B2)</f>" in sheet
     assert "one two" in found["xl/workbook.xml"]

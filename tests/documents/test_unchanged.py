@@ -54,17 +54,18 @@ SOURCES = [
     "<ph id='3'>&lt;b></ph>",
 ]  # fmt: skip
 RST = [
-    "- ", "1. ", ".. note:: ", ".. code::\n\n   ", "   ", "=====\n", "``a b``", "`one <x>`_", "**two**", "*three*", "::\n\n",
-    ":a: ", "| ", "+--+\n", ">>> one\n", "|x|", "one_", "\\*", ".. [1] ",
+    "- ", "1. ", ".. note:: ", ".. code::\n\n   ", "   ", "=====\n", "``a b``", "`one <x>`_", "**two**", "*three*",
+    "::\n\n", ":a: ", "| ", "+--+\n", ">>> one\n", "|x|", "one_", "\\*", ".. [1] ",
 ]  # fmt: skip
 LATEX = [
-    "\\section{one two}", "\\emph{", "}", "{\\bf ", "$x^2$", "\\cite{a}", "\\footnote{one two}", "\\begin{quote}", "\\end{quote}",
-    "\\begin{verbatim}", "\\end{verbatim}", "\\begin{document}", "\\end{document}", "\\item ", "\\\\", "\\'e", "\\verb|a b|",
-    "\\LaTeX{}", "~", "---", "\\%", "$",
+    "\\section{one two}", "\\emph{", "}", "{\\bf ", "$x^2$", "\\cite{a}", "\\footnote{one two}", "\\begin{quote}",
+    "\\end{quote}", "\\begin{verbatim}", "\\end{verbatim}", "\\begin{document}", "\\end{document}", "\\item ", "\\\\",
+    "\\'e", "\\verb|a b|", "\\LaTeX{}", "~", "---", "\\%", "$",
 ]  # fmt: skip
 RTF = [
-    "\\par ", "{\\b ", "\\b ", "\\b0 ", "}", "\\'e9", "\\u8217?", "\\u-10179?\\u-8704?", "{\\*\\x one}", "{\\footnote one}", "\\tab",
-    "\\{", "\\~", "{\\field{\\*\\fldinst x}{\\fldrslt one}}", "\\uc0", "\\emdash ", "\n",
+    "\\par ", "{\\b ", "\\b ", "\\b0 ", "}", "\\'e9", "\\u8217?", "\\u-10179?\\u-8704?", "{\\*\\x one}",
+    "{\\footnote one}",
+    "\\tab", "\\{", "\\~", "{\\field{\\*\\fldinst x}{\\fldrslt one}}", "\\uc0", "\\emdash ", "\n",
 ]  # fmt: skip
 ASS = [
     "\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,",

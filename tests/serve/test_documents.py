@@ -131,3 +131,56 @@ def test_tokens_have_the_vectors_that_the_mean_is_of(pulled):
     mean_D = tokens_TD.mean(axis=0)
     np.testing.assert_allclose(mean_D / np.linalg.norm(mean_D), single_D, atol=1e-5)
     assert [len(rows) for rows in encoder.encode_tokens(["a", "two words", ""])] == [3, 4, 2]
+
+
+PLACEHOLDERS = [
+    (
+        "This person name is {{ person.name }} and is living in {{person.city}}.",
+        ["{{ person.name }}", "{{person.city}}"],
+    ),
+    ("%d%% done", ["%d%%"]),
+    ("Hello %NAME%, you have __count__ new messages.", ["%NAME%", "__count__"]),
+    ("The price is {0:,.2f} for {user-name}.", ["{0:,.2f}", "{user-name}"]),
+    ("{count, plural, one {# item} other {# items}}", ["{count, plural, one {# ", "} other {# ", "}}"]),
+]
+
+
+@pytest.mark.parametrize(("text", "kept"), PLACEHOLDERS)
+def test_placeholders_stay(asked, text, kept):
+    answer = asked.post("/translate", {"q": text, "source": "en", "target": "pt"})[1]["translatedText"]
+    assert all(answer.count(piece) == text.count(piece) for piece in kept), answer
+    assert answer != text
+
+
+def test_a_text_in_capitals_is_translated(asked):
+    text = "WHICH COOKIES AND WHICH TRACKERS DO WE USE?"
+    answer = asked.post("/translate", {"q": text, "source": "en", "target": "pt"})[1]["translatedText"]
+    assert answer == answer.upper() and "WHICH" not in answer and "USE?" not in answer
+
+
+def test_a_file_by_libretranslates_route(asked):
+    head = "--x\r\ncontent-disposition: form-data; name="
+    fields = "".join(f'{head}"{name}"\r\n\r\n{value}\r\n' for name, value in {"source": "en", "target": "pt"}.items())
+    file = f'{head}"file"; filename="a.md"\r\n\r\n# Good *morning*.\r\n--x--\r\n'
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    status, answer, _ = asked.raw("POST", "/translate_file", (fields + file).encode(), **kind)
+    assert status == 200
+    path = json.loads(answer)["translatedFileUrl"].partition(str(asked.port))[2]
+    assert asked.raw("GET", path)[:2] == (200, b"# Bom *dia*.")
+    assert asked.raw("GET", path[:-1] + "0")[0] == 404
+    assert asked.post("/suggest", {"q": "a", "s": "b"})[0] == 403
+    assert ".docx" in asked.get("/frontend/settings")[1]["supportedFilesFormat"]
+
+
+def test_the_page_takes_terms_and_tags(asked):
+    body = {"text": "The house is old.", "source": "en", "target": "pt", "alternatives": 2}
+    assert "moradia" in asked.post("/api/translate", body | {"glossary": {"house": "moradia"}})[1]["text"]
+    answer = asked.post("/api/translate", body | {"text": "<p>Good <b>morning</b>.</p>", "html": True})[1]
+    assert answer["text"] == "<p>Bom <b>dia</b>.</p>" and answer["links"] == []
+
+
+def test_tokens_are_counted_for_each_model(asked):
+    asked.post("/translate", {"q": ["Good morning."], "source": "en", "target": "pt"})
+    metrics = asked.raw("GET", "/metrics")[1].decode()
+    assert 'fastattn_tokens_total{direction="out",model="en-pt"}' in metrics
+    assert 'fastattn_request_texts_count{model="en-pt"}' in metrics

@@ -68,7 +68,8 @@ async def _embed(service: Service, body: EmbedBody) -> Any:
 
 
 async def _search(service: Service, body: SearchBody) -> Any:
-    vectors_BD, _, _ = await service.embed([body.query, *body.texts], body.model, truncate=True, normalize=True)
+    texts = [body.query, *body.texts]
+    vectors_BD, _, _ = await service.embed(texts, body.model, truncate=True, normalize_embeddings=True)
     scores = (vectors_BD[1:] @ vectors_BD[0]).tolist()
     best = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_k]
     return [{"index": number, "score": scores[number], "text": body.texts[number]} for number in best]
