@@ -95,7 +95,7 @@ class ResidualState:
                 add(f"{layer}.shortcut", f"{stored}.downsample.0.weight", f"{stored}.downsample.1")
             if spec.gate != "none":
                 mlp = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
-                for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
+                for fc, outputs in (("fc1", place.gate_width), ("fc2", place.outputs)):
                     weight = self._take(f"{mlp}.{fc}.weight")
                     tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
                     bias = f"{mlp}.{fc}.bias"

@@ -203,12 +203,12 @@ def load_model(
     """
     resolved = resolve_precision(precision, checkpoint)
     if record is None or not record.has_all:
-        checkpoint = resolved.applied(checkpoint)
+        checkpoint = resolved.without_unused_scales(checkpoint)
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
     if record is not None and not record.has_all and ops.packed_layout(resolved.arithmetic) is not None:
-        variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
+        variety = resolved.file_suffix + ("-head" if checkpoint.spec.head is not None else "")
         variety += (
             "-decoder" if checkpoint.spec.kind == "decoder" else ""
         )  # read as an encoder, its layers differ in name

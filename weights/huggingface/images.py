@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import MOST_SIDE, PatchSpec, PictureSpec
+from fastattn.spec.images import MAX_SIDE, PatchSpec, PictureSpec
 from fastattn.spec.tensors import check_tensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -157,7 +157,7 @@ def _patch_spec(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
 
 def _is_side(value: object) -> bool:
     """Whether ``value`` may be the side of an image."""
-    return type(value) is int and 0 < value <= MOST_SIDE
+    return type(value) is int and 0 < value <= MAX_SIDE
 
 
 def _sides(config: JsonObject, name: str) -> tuple[int, int]:
@@ -167,7 +167,7 @@ def _sides(config: JsonObject, name: str) -> tuple[int, int]:
         value = [value.get("height"), value.get("width")]
     sides = value if isinstance(value, list) else [value, value]
     if len(sides) != 2 or not all(map(_is_side, sides)):
-        raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
+        raise config.error(name, f"a height and a width from 1 to {MAX_SIDE}", config.values.get(name))
     height, width = map(int, sides)
     return height, width
 

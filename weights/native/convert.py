@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint, Text
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
-from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
+from fastattn.spec.rounding import bfloat16_bits, round_groups, round_on_read, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import native
 from fastattn.weights.containers.json_file import to_plain
@@ -146,7 +146,7 @@ def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     # Three tensors come of one rounding, so its result is cached: in all a sixth of the size in float32.
-    unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
+    unread_tensor = unread(tensor) if form_of(tensor) == "int4" else round_on_read(tensor, "int4", name)
     quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
@@ -168,7 +168,7 @@ def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
     rows, columns = tensor.shape[:1], tensor.shape[1:]
     is_int8 = form_of(tensor) == "int8"
-    source = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
+    source = unread(tensor) if is_int8 else round_on_read(tensor, "int8", name, factors_D)
 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)

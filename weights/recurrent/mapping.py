@@ -31,7 +31,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import MOST_SIDE, PictureSpec, ResidualSpec
+from fastattn.spec.images import MAX_SIDE, PictureSpec, ResidualSpec
 from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
@@ -221,8 +221,8 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
 def _side(pictures: JsonObject) -> tuple[int, int]:
     """The height and width of an image."""
     side = pictures.integer("side", minimum=1)
-    if side > MOST_SIDE:
-        raise pictures.error("side", f"at most {MOST_SIDE} pixels", side)
+    if side > MAX_SIDE:
+        raise pictures.error("side", f"at most {MAX_SIDE} pixels", side)
     return side, side
 
 
