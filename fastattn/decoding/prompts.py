@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from fastattn.decoding.step import GUESSED_SECONDS, Sentence
-from fastattn.layers.key_value_cache import KeyValueCache, common_beginning
+from fastattn.layers.key_value_cache import KeyValueCache, common_length
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
@@ -50,7 +50,7 @@ class PromptReader:
                 cache.release(prompt.memory_slot, prompt.slots_R)
                 scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
             else:
-                cache.keep(int(prompt.slots_R[0]), prompt.cached)
+                cache.keep_beginning(int(prompt.slots_R[0]), prompt.cached)
         searches = [b for b, prompt in enumerate(ready) if not prompt.job.only_scores]
         return [ready[b] for b in searches], self.model.ops.take_rows(hidden_BD, np.array(searches, np.int64))
 
@@ -70,14 +70,14 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sen
         rows_T, inputs_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the search needs the last hidden state
         if not prompt.job.only_scores:  # scores need all hidden states
             rows_T = cache.longest_beginning(inputs_T)
-            common = [common_beginning(inputs_T, other.inputs_T) for other in started]
+            common = [common_length(inputs_T, other.inputs_T) for other in started]
             longest = max(common, default=0)
             if longest >= max(LEAST_SHARED, len(rows_T) + 1):
                 other = started[common.index(longest)]
                 if other.cached < longest:
                     continue
                 rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
-        cache.begin_with(int(prompt.slots_R[0]), rows_T)
+        cache.begin_with_rows(int(prompt.slots_R[0]), rows_T)
         prompt.cached = len(rows_T)
         started.append(prompt)
     return started

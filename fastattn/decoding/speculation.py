@@ -16,7 +16,7 @@ import numpy as np
 from fastattn.decoding.prompts import MOST_CHUNK, fair_shares, own_slots
 from fastattn.decoding.search import Job, best_candidates
 from fastattn.decoding.step import Beams, DecodingBatch, Sentence
-from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_beginning
+from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_length
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
@@ -110,7 +110,7 @@ class Draft:
         tokens = [tokens_T[:limit] for tokens_T in tokens]
         for slot, tokens_T in zip(slots_B.tolist(), tokens):
             cached_T = cache.tokens(slot, 0, cache.length(slot))
-            firsts.append(common_beginning(cached_T, tokens_T[:-1]))  # the choice needs the last hidden state
+            firsts.append(common_length(cached_T, tokens_T[:-1]))  # the choice needs the last hidden state
             cache.cut(slot, firsts[-1])
         unread = [len(tokens_T) - first for tokens_T, first in zip(tokens, firsts)]
         counts = fair_shares(unread, max(MOST_CHUNK, len(unread)))

@@ -208,11 +208,12 @@ class RecordedSteps:
         """How many steps fit the time, the sentences' limits and the free rows of the cache; one at least."""
         sizes, B = self.model.sizes, len(beams.steps_B)
         seconds = self._seconds.get(R, GUESSED_SECONDS * sizes.layer_weights * R)
-        room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        free_columns = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        room = min(self.cache.target.free_count // B, free_columns)
         longest = int((beams.limits_B - beams.steps_B).max())
         if self._is_early(beams):
             longest = min(longest, self.choice.options.min_decoding_length - int(beams.steps_B.max()))
-        return max(1, min(int(RUN_SECONDS / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
+        return max(1, min(int(RUN_SECONDS / seconds), MOST_TOKENS // B, room, longest))
 
     def _is_early(self, beams: Beams) -> bool:
         return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
@@ -392,7 +393,7 @@ class DecodingBatch:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
             subsets_B3=np.array(
-                [(0, 0, 0) if sentence.subset is None else sentence.subset.place for sentence in sentences], np.int64
+                [(0, 0, 0) if sentence.subset is None else sentence.subset.entry for sentence in sentences], np.int64
             ),
         )
         # Always with log-probabilities, which show NaN in the projection's weights.
@@ -593,7 +594,7 @@ class DecodingBatch:
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
         if self.cache.shares_rows and self.beam == 1:  # a conversation's next prompt begins with this answer
             slot = int(sentence.slots_R[0])
-            self.cache.keep(slot, self.cache.length(slot))
+            self.cache.keep_beginning(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search repeats its one hypothesis; a beam may end with fewer than num_hypotheses.
         self.scheduler.finish(sentence.ticket, best * count if self.options.is_greedy else best)

@@ -114,9 +114,9 @@ def begin(
     for b, (sentence, key) in enumerate(zip(sentences, keys)):
         slot = int(sentence.slots_R[0])
         if b != leaders.get(key):
-            cache.begin_like(slot, sentence.memory_slot)
+            cache.begin_with_first_pass(slot, sentence.memory_slot)
         elif count[key] > 1 or sentence.job.shared_tokens:
-            cache.keep_beginning(sentence.memory_slot, slot, key)
+            cache.keep_first_pass(sentence.memory_slot, slot, key)
     longer = [b for b, sentence in enumerate(sentences) if len(heads[b]) < len(sentence.inputs_T)]
     if longer:
         tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]

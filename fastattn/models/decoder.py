@@ -181,7 +181,7 @@ class Decoder:
             if cache is not None and slots_B is not None:
                 slots_N = np.repeat(slots_B, lengths_B)
                 written_cache, rows_N = cache, cache.append(slots_N, positions_N, tokens_N)
-                shares_N = cache.shares(slots_N, positions_N) if self.decoder.draws else None
+                shares_N = cache.drawn_shares(slots_N, positions_N) if self.decoder.draws else None
             rows = WholeRows(
                 self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, written_cache, rows_N, attention,
                 shares_N=shares_N,

@@ -121,7 +121,7 @@ def test_a_callback_that_raises_ends_its_own_job_alone():
 
 
 def rows_in_use(cache):
-    return cache.target.rows - cache.target.free, cache.memory.rows - cache.memory.free
+    return cache.target.rows - cache.target.free_count, cache.memory.rows - cache.memory.free_count
 
 
 @pytest.fixture

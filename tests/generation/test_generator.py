@@ -490,14 +490,14 @@ def test_what_is_kept_is_bounded_by_age(monkeypatch):
         generator.generate(f"{n} {'word ' * 5}", max_new_tokens=3)
         cache = cache_of(generator)
         assert 0 < cache.kept_rows <= 100
-        used = cache.target.rows - cache.target.free
+        used = cache.target.rows - cache.target.free_count
         assert used == cache.kept_rows == int((cache._holders_M > 0).sum())
     kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._beginnings]
     assert kept[-1].startswith("11 word") and not any(text.startswith("0 word") for text in kept)
     generator = make()
     generator.generate([5] * 250, max_new_tokens=3)  # whose first tokens are kept
     cache = cache_of(generator)
-    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free
+    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free_count
 
 
 def test_a_long_prompt_never_stops_others(monkeypatch):
@@ -537,7 +537,7 @@ def test_cancelled_prompts_leave_no_rows(monkeypatch):
     expected = generator.generate(["the", [5] * 50], max_new_tokens=5)
     assert expected == make(end_ids=()).generate(["the", [5] * 50], max_new_tokens=5)
     cache = cache_of(generator)
-    assert cache.target.rows - cache.target.free == cache.kept_rows
+    assert cache.target.rows - cache.target.free_count == cache.kept_rows
     assert not cache._shared_lengths
 
 
