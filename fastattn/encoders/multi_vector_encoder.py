@@ -11,7 +11,7 @@ from fastattn.encoders.vector_head import DenseLayers, check_dense, find_prompt
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import MOST_FILLED, MultiVectorText
+from fastattn.spec.text_spec import MAX_EXPANSION, MultiVectorText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import unit_length
@@ -49,8 +49,10 @@ class MultiVectorEncoder(EncoderBase):
         self._expansion_id = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._expansion_id is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
-        if settings.expansion > MOST_FILLED:
-            raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
+        if settings.expansion > MAX_EXPANSION:
+            raise CheckpointError(
+                f"queries should be filled up to at most {MAX_EXPANSION} ids, not {settings.expansion}"
+            )
         specials = tokenizer.max_length - tokenizer.room
         for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):
             if length < specials + 1 or (limit and length > limit):

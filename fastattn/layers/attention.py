@@ -190,9 +190,9 @@ class DistanceRows:
         """``_packed`` for ``longest``; the length is ANY_LENGTH where all farther distances share their table rows."""
         numbers_L = distance_numbers(np.arange(longest - 1, -longest, -1), self.positions)
         behind_P, ahead_P = numbers_L[longest - 1 :: -1], numbers_L[longest - 1 :]
-        shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
-        if shared_P.any():
-            farthest = int(np.argmax(shared_P))
+        is_shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
+        if is_shared_P.any():
+            farthest = int(np.argmax(is_shared_P))
             numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ANY_LENGTH
         first = int(numbers_L[-1])  # the numbers fall as keys move ahead
         rows_LE, width = self._projected_rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width

@@ -64,7 +64,7 @@ class Parameters:
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        stored = self._needed.tensors.get(name)  # ``table`` may have replaced it
+        stored = self._needed.tensors.get(name)  # the method ``table`` may have put another tensor there
         if stored is None:
             stored = self._tensors[name]
         if id(stored) not in self._in_memory:
@@ -109,7 +109,7 @@ class Parameters:
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8_groups", "int8"):  # weights that an earlier process packed may be absent
+        for precision in ("int4", "int8_groups", "int8"):  # where an earlier process packed weights, they may be absent
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]

@@ -155,8 +155,8 @@ class StateAttention:
         """The centres of the rows' windows: the rows' steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
         if not self.spec.predictive:
             return memory.steps_N.astype(np.float64)
-        shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
-        return shares_N1[:, 0] * memory.keys.stops_N
+        fractions_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
+        return fractions_N1[:, 0] * memory.keys.stops_N
 
     def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
         """The keys in the rows' windows; where a centre is no number, only the first key, whose weight is NaN."""

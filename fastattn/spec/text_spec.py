@@ -88,9 +88,9 @@ class LanguageTokens:
     prefix  the beginning of a source, a token or words, with {source} and {target} for entries of ``tokens``
             ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": none
 
-    Where a call names no language, TranslationText's ``source_language`` and ``target_language`` count, codes of
-    ``tokens`` or "", or the language of the first forced token. A caller who passes a source as tokens passes these
-    tokens too, as in CTranslate2, and the end token where ``add_source_eos`` is False.
+    Where a call names no language, ``source_language`` and ``target_language`` of TranslationText count, codes of
+    ``tokens`` or "", or the language of the first forced token. A caller who passes a source as tokens passes the
+    languages' tokens too, as in CTranslate2, and the end token where ``add_source_eos`` is False.
     """
 
     tokens: dict[str, str]
@@ -116,7 +116,7 @@ class TranslationText:
     unk_token: str = "<unk>"
     bos_token: str = "<s>"
     eos_token: str = "</s>"
-    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
+    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with the start token
     add_source_bos: bool = False
     add_source_eos: bool = False
     source_characters: bool = False  # tokens are characters, which are joined without spaces
@@ -145,7 +145,7 @@ class SparseText:
     most: int | None = None  # how many of a vector's numbers stay, which are the greatest; None: all stay
 
 
-MOST_FILLED = 1 << 15  # the greatest ``expansion``: a query is filled up before its length is checked
+MAX_EXPANSION = 1 << 15  # the greatest ``expansion``: a query is filled up before its length is checked
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class PairPrompt:
 
 @dataclass(frozen=True)
 class EncoderText:
-    """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
+    """How an encoder's text becomes ids, and its hidden states become vectors (sentence-transformers' modules)."""
 
     tokenizer: bytes  # tokenizer.json
     max_length: int  # in ids, special ones included

@@ -32,7 +32,7 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# The arguments of a call without bias, mask and outputs beside the result.
+# The arguments of a call without a bias, a mask or further outputs.
 NO_STRIDES = (0, 0, 0, 0)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
 NO_MASK = MaskArguments._make((NO_BYTES, *NO_STRIDES, *NO_BLOCKS, NO_FUNCTION))
@@ -120,8 +120,8 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
 
 attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
 
-# Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
-# for a sentence of any length.
+# Floats of a block's queries: keys are packed once a block, which is 1% of the work for 512 queries of width 64. The
+# block's queries and sums take 256 KiB for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
 
 
@@ -145,23 +145,23 @@ def attend_batch(
 ) -> np.ndarray:
     """Run the kernel ``attend``, with ``extra_floats`` more scratch for each thread, and return its invalid_P."""
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
-    (query, *_), parts = arrays, current_threads()
-    shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
-    scratch_PN, invalid_P = np.empty((parts, floats + extra_floats), np.float32), np.empty(parts, np.int64)
+    (query, *_), threads = arrays, current_threads()
+    shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, threads)
+    scratch_PN, invalid_P = np.empty((threads, floats + extra_floats), np.float32), np.empty(threads, np.int64)
     ragged = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
     attend(arrays, strides, ragged, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
 @lru_cache(1024)  # the layers of a model, its steps, and sentences of one length need the same shapes
-def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
-    """(the kernel's shape, floats of a part's scratch: see cut_scratch)."""
+def _shape_of(N: int, heads: Heads, narrow: bool, threads: int) -> tuple[ShapeArguments, int]:
+    """(the kernel's shape, floats of a thread's scratch: see cut_scratch)."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
     # as many rows a block as fit into the cache, with four blocks a thread unless blocks become too small
     limit = BLOCK_FLOATS // width
-    if parts > 1:
-        limit = min(limit, max(N * H // (4 * parts), 8 * ROWS))
+    if threads > 1:
+        limit = min(limit, max(N * H // (4 * threads), 8 * ROWS))
     limit = max(limit // ROWS * ROWS, ROWS)
     limit = min(limit, max(-(-N * (H // G) // ROWS), 1) * ROWS)
     columns, alignment = whole_columns(value_width), 16

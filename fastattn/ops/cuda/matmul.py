@@ -30,7 +30,7 @@ ZERO, HALF, ONE, MAX_INT8, CUBIC = float32(0), float32(0.5), float32(1), float32
 # the outputs that are computed, or empty for all.
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
 # Rows in words of a layer's precision, and what an integer 1 of int8 stands for in each row.
-StagedRows = namedtuple("StagedRows", "words_NW factors_N")
+WordRows = namedtuple("WordRows", "words_NW factors_N")
 # Factors of the outputs and a residual that is added to them, each perhaps empty, and the result, which is written.
 Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
 
@@ -119,12 +119,12 @@ def _round_rows(bits_ND, words_NW):
         words_NW[n, w] = word
 
 
-def stage(x_ND: Any, packed: CardLinear) -> StagedRows:
+def stage(x_ND: Any, packed: CardLinear) -> WordRows:
     """Rows in the words that the layer multiplies."""
     x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
     if packed.precision == "float32":
-        return StagedRows(x_ND, card.no_array(1))
-    rows = StagedRows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
+        return WordRows(x_ND, card.no_array(1))
+    rows = WordRows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
     if packed.precision == "bfloat16":
         card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
     else:
@@ -183,7 +183,7 @@ def _tensor_core_functions(few):
 
     @device
     def corner():
-        """The first row and column of a thread's group, and the thread's position in the group."""
+        """The first row and column of a thread's warp, the thread's group, and its position in the group."""
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
         return warp % WARP_ROWS * 2 * GROUPS, warp // WARP_ROWS * WARP_COLUMNS, lane // QUAD, lane % QUAD
 

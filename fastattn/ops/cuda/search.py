@@ -10,7 +10,7 @@ from numba import cuda, float32, int32
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, TILE, device
 from fastattn.ops.cuda.instructions import block_sum
-from fastattn.ops.cuda.matmul import FEW_ROWS, StagedRows, Weights, tile_product, tile_shape
+from fastattn.ops.cuda.matmul import FEW_ROWS, Weights, WordRows, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
 SCORES = 1 << 26  # scores, and values of rows, that are on the card at a time: 256 MiB of each
@@ -109,7 +109,7 @@ def nearest_rows(
     kind, few = "bits" if bits else "integers" if is_integer else "float32", Q <= FEW_ROWS
     scores_kernel, (rows, *_) = _scores_of(kind, few), tile_shape(kind, few)
     best_kernel = _best_of(int32, -(2**31) + 1) if is_int32 else _best_of(float32, -np.inf)
-    dtype, queries = np.int32 if is_int32 else np.float32, StagedRows(card.upload(queries_QD), card.no_array(1))
+    dtype, queries = np.int32 if is_int32 else np.float32, WordRows(card.upload(queries_QD), card.no_array(1))
     scores_QC: np.ndarray = np.empty((Q, 0), dtype)
     ids_QC: np.ndarray = np.empty((Q, 0), np.int64)
     chunk_rows = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
