@@ -111,11 +111,11 @@ def rows_without_padding(ids_N: np.ndarray, positions_N: np.ndarray, padding: in
 
     fairseq's make_positions does the same. ``positions_N`` are those of whole sequences, end to end.
     """
-    rows_N, padding_N = positions_N + 1, ids_N == padding
-    if padding_N.any():
-        before_N = np.cumsum(padding_N) - padding_N
-        rows_N -= before_N - before_N[np.arange(len(ids_N)) - positions_N]
-        rows_N[padding_N] = 0
+    rows_N, is_padding_N = positions_N + 1, ids_N == padding
+    if is_padding_N.any():
+        padding_before_N = np.cumsum(is_padding_N) - is_padding_N  # how many padding ids come before
+        rows_N -= padding_before_N - padding_before_N[np.arange(len(ids_N)) - positions_N]
+        rows_N[is_padding_N] = 0
     return np.asarray(rows_N)
 
 

@@ -82,7 +82,7 @@ class _Head(NamedTuple):
     logs_T: np.ndarray | None
 
     def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
-        """Recompute the rows among ``rows_R`` that overflowed, or ``all_rows`` that see a key or a sink."""
+        """Recompute the rows among ``rows_R`` that overflowed; with ``all_rows``, all that see a key or a sink."""
         hidden_RS = self._hidden(rows_R)
         recomputed_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
         if not all_rows:

@@ -137,7 +137,7 @@ class UnreadTensor(_Matrix):
         return take(self.whole(), rows_F)
 
     def row_ranges(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """(first, last): read rows first to last - 1 at a time; all ranges but the last are whole multiples of rows."""
+        """(first, last) of ranges to read one by one, without row ``last``, of whole multiples of rows but at the end."""
         F = self.shape[0]
         step = max(1, NUMBERS_AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]

@@ -4,10 +4,10 @@ All tensors are float32 (a matrix may be a QuantizedTensor or Int4Tensor), weigh
 name of a stack's tensor begins with ``encoder.``, ``decoder.`` or ``images.``. The kind "attention" has::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
-    positions                              [P, E]   positions "table", or "relative" that are learned too;
+    positions                              [P, E]   positions "table", or "relative" or "disentangled" if learned too;
                                                     the first row is positions.padding's, if there is one
     token_types                            [U, E]   token_types > 0
-    relative_bias                          [buckets, H]   positions "relative"; of_each_layer: of each self_attention
+    relative_bias                          [buckets, H]   positions "relative"; if of_each_layer, in self_attention
     distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
     distance_norm.*                        [D]   positions "disentangled", disentangled.norm
     embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
@@ -16,21 +16,21 @@ name of a stack's tensor begins with ``encoder.``, ``decoder.`` or ``images.``. 
     convolution_norm.*                     [D]
     layers.N.self_attention.norm.*         [D]   norms.input; not in layer 0 if norms.first is False
     layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
-    layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
+    layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries or keys; [2 H K, D]: both
     layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms; [H K] and [G K] if
                                                     norms_of_all_heads
     layers.N.self_attention.output.*       [D, H K]
     layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
     layers.N.ssru.norm.*                   [D]   recurrence "ssru", in place of self_attention
     layers.N.ssru.input.*                  [2 D, D]   rows: cell inputs, forget gates
-    layers.N.average_attention.norm.*      [D]   recurrence "average-attention", likewise
+    layers.N.average_attention.norm.*      [D]   recurrence "average-attention", in place of self_attention
     layers.N.average_attention.inner.*     [A, D]   recurrence.inner_width > 0
-    layers.N.average_attention.outer.*     [D, A]   likewise
+    layers.N.average_attention.outer.*     [D, A]   recurrence.inner_width > 0
     layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
     layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
     layers.N.feed_forward.norm.*           [D]   norms.input
     layers.N.feed_forward.inner.*          [F, D]   the activated product
-    layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
+    layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated product
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 

@@ -102,12 +102,12 @@ def strided_attention(
     for x in arrays[:4]:
         batch, row, head = x.strides[:3]
         strides += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
-    firsts = [x[0, 0, :1] for x in arrays[:4]]
+    firsts = [x[0, 0, :1] for x in arrays[:4]]  # by which the kernel has the arrays' addresses and their dtype
     if firsts[0].dtype == np.float16:
         firsts = [first.view(np.int16) for first in firsts]
-    queries = RaggedBatch(*arrays.starts, key_mask.seen_N2, key_mask.sinks)
+    ragged = RaggedBatch(*arrays.starts, key_mask.seen_N2, key_mask.sinks)
     mask, output_arguments = _mask(key_mask), _outputs(arrays, outputs)
-    return int(attend_batch(tuple(firsts), tuple(strides), queries, heads, mask, scores, output_arguments).sum())
+    return int(attend_batch(tuple(firsts), tuple(strides), ragged, heads, mask, scores, output_arguments).sum())
 
 
 def _mask(key_mask: KeyMask) -> MaskArguments:
