@@ -84,7 +84,7 @@ class ImageOps(Protocol):
         """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
 
     def pool_windows(self, x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-        """The "max" of each window, the "mean" of its taps with the padding's zeros, or the "mean_inside" the image."""
+        """The "max", "mean" or "mean_inside" of each window; only "mean" counts the zeros of the padding."""
 
     def pool_areas(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
         """The "max" or "mean" of each area of ``out``; areas cut an image into equal parts, which may overlap."""

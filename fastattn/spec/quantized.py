@@ -137,7 +137,7 @@ class UnreadTensor(_Matrix):
         return take(self.whole(), rows_F)
 
     def row_ranges(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """(first, last) of ranges to read one by one, without row ``last``, of whole multiples of rows but at the end."""
+        """Ranges (first, last) to read one by one, ``last`` excluded; all but the final one have whole multiples."""
         F = self.shape[0]
         step = max(1, NUMBERS_AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]

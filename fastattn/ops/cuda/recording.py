@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.ops.cuda import card
 
-STOP_CHECK_STEPS = 4  # from one check for a stop by the host to the next; kernels do nothing after a stop
+STOP_CHECK_STEPS = 4  # steps between two checks by the host for a stop, after which kernels do nothing
 
 
 def _array_key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
@@ -22,8 +22,8 @@ def _array_key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
 class LaunchProgram:
     """Recorded launches.
 
-    fillers   functions that are called before each run, to fill arrays of the host
-    _copies   arrays of the host, which stay alive, and their copies on the card, by address, shape and type
+    fillers        functions that are called before each run, to fill arrays of the host
+    _copies        arrays of the host, which stay alive, and their copies on the card, by address, shape and type
     _written_keys  the keys of arrays that kernels write
     """
 
