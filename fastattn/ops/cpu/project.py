@@ -176,9 +176,9 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     if isinstance(outputs, PackedLinear):
         return _project_all_outputs(x_RD, outputs, edits)
-    packed, kernel_edits = outputs[0].linear.packed, edited_logits(edits, len(x_RD), NO_INTS)
+    (first, *_), kernel_edits = outputs, edited_logits(edits, len(x_RD), NO_INTS)
     lines_RC = _choose_from_subsets(x_RD, outputs, kernel_edits, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
-    log_probs_RV = np.full((len(x_RD), packed.outputs), -np.inf, np.float32)
+    log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
     for r, subset in enumerate(outputs):
         logits = lines_RC[r, : len(subset.ids)]
         log_softmax(logits)
