@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
     "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.search", "", "_with_numbers")),
-    "shortlist": (("decoding.search", "Candidates", "select_outputs"),),
+    "shortlist": (("decoding.search", "TokenChoice", "select_outputs"),),
     "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
