@@ -222,7 +222,7 @@ def test_addresses_that_are_refused(mozilla, monkeypatch):
         with refused(DownloadError):
             listed_models()
     with refused(CheckpointError):
-        firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
+        firefox._parse_list(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
 
 
 def test_without_a_list_the_catalog_is_shown_and_the_command_fails(isolated, monkeypatch):
