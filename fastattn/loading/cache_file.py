@@ -60,7 +60,7 @@ class CachedArrays:
     def map_parts(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
         """An array of ``parts``, which are written to a file next to ``path`` one by one and mapped from there.
 
-        ``write`` copies and deletes that file; its mappings stay. Called before ``pickled``. Raises OSError.
+        ``write`` copies and deletes that file; its mappings stay. To be called before ``pickled``. Raises OSError.
         """
         if self._mapped_file is None:
             make_folder(path.parent)

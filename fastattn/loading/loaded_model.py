@@ -201,7 +201,7 @@ def load_model(
 
     record  gets what the model uses; packed weights are mapped from the cache folder, or written there. None: nothing
             is cached
-    Raises InputError for an unknown precision or no number of threads, CheckpointError for weights that are not finite.
+    Raises InputError for an unknown precision or invalid ``threads``, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
     if record is None or not record.is_cached:

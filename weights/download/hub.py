@@ -133,10 +133,8 @@ def select_files(files: Iterable[str]) -> NeededFiles | None:
     needed_files = _huggingface_files(names)
     if needed_files is None and _is_marian(top_files):
         small_files = [name for name in top_files if MARIAN_FILES.fullmatch(name)]
-        if not any(map(CONFIGURATION.fullmatch, small_files)):
-            small_files += filter(
-                VOCABULARY.fullmatch, top_files
-            )  # without a configuration, vocabularies define the model
+        if not any(map(CONFIGURATION.fullmatch, small_files)):  # then vocabularies define the model
+            small_files += filter(VOCABULARY.fullmatch, top_files)
         needed_files = NeededFiles("marian", small_files, [name for name in top_files if name not in small_files])
     if needed_files is None and len(packages) == 1:
         cards = [name for name in top_files if re.fullmatch(CARDS, name)]

@@ -48,7 +48,7 @@ class Transport:
         self._settings = settings
         self._contexts: dict[bool, ssl.SSLContext] = {}  # by whether the host is trusted
         self._passwords = _passwords((settings.index_url or "", *settings.extra_index_urls, *settings.find_links))
-        self._opener = urllib.request.OpenerDirector()  # has no handlers of ftp:, data: and file:, for redirects too
+        self._opener = urllib.request.OpenerDirector()  # no handlers of ftp:, data: and file:, so no redirects there
         proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
         for handler in (
             urllib.request.ProxyHandler(proxies),

@@ -236,7 +236,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
         table |= _identity_layer("STACK.layers.#.self_attention.output")
         table |= _identity_layer("decoder.layers.#.cross_attention.output")
     if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
-        table |= _identity_layer("decoder.layers.#.average_attention.outer")  # the inner width is the model's already
+        table |= _identity_layer("decoder.layers.#.average_attention.outer")  # the inner width is the model's
     return table
 
 

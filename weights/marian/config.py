@@ -65,7 +65,7 @@ class Configuration:
 
 
 def find_models(folder: Directory) -> list[str]:
-    """The names of a folder's Marian models; a .bin is known by its first bytes, before its download by its name."""
+    """The names of a folder's Marian models; a .bin shows by its first bytes, before its download by its name."""
     return [name for name in folder.names() if _is_model(folder, name)]
 
 

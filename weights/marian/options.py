@@ -59,7 +59,7 @@ TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 
 
 class Options:
-    """Options read by type; ``problems`` collects those that are invalid or not supported."""
+    """Options read by type; ``problems`` collects messages about invalid and unsupported options."""
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
