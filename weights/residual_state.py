@@ -78,7 +78,8 @@ class ResidualState:
 
         def add(target: str, conv: str, norm: str) -> None:
             """Add the convolution ``target``: the weight ``conv`` with the batch norm ``norm`` folded in."""
-            statistics = BatchNorm(*(self._take(f"{norm}.{part}") for part in NORM_TENSORS))
+            mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
+            statistics = BatchNorm(mean, variance, weight, bias)
             self._unused.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
             if weight_FCYX.ndim != 4 or any(vector.shape != weight_FCYX.shape[:1] for vector in statistics[:4]):
@@ -98,9 +99,8 @@ class ResidualState:
             if spec.gate != "none":
                 mlp = f"{block_name}.se" + ".channel" * (spec.gate == "cbam")
                 for fc, outputs in (("fc1", sizes.squeezed), ("fc2", sizes.outputs)):
-                    weight = self._take(f"{mlp}.{fc}.weight")
+                    weight, bias = self._take(f"{mlp}.{fc}.weight"), f"{mlp}.{fc}.bias"
                     tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
-                    bias = f"{mlp}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
                     # CBAM adds the MLP's results for the maximum and for the mean, so the MLP's last bias counts twice.
                     tensors[f"{name}.{layer}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))

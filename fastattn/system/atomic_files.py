@@ -76,7 +76,7 @@ def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bo
     return descriptor
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Have ``write`` fill a new file, which is then renamed to ``path``. Raises OSError."""
     stream, partial_path = begin_file(f"{path.with_suffix('')}.", 0o644)
     try:
