@@ -195,7 +195,7 @@ def _ctranslate2(data: bytes, rng: random.Random) -> bytes:
     variables = {name: variable.array for name, variable in file.variables.items() if name not in file.aliases}
     _change(variables, rng)
     aliases = {alias: target for alias, target in file.aliases.items() if target in variables}
-    how = {"version": file.version, "spec": file.spec, "revision": file.revision}
+    how = {"version": file.version, "spec": file.spec_name, "revision": file.revision}
     return ctranslate2_writer.model_bytes(variables, aliases=aliases, **how)
 
 
