@@ -286,7 +286,12 @@ def test_a_list_that_cannot_be_kept_is_used(mozilla, tmp_path, monkeypatch):
 
 def test_models_by_any_code_of_their_languages(mozilla):
     mozilla.offer(entry("nb", "en"), entry("en", "zh_hant"))
-    assert download.find_model("nb-en").name == download.find_model("no-en").name == download.find_model("nob-eng").name == "nb-en"
+    assert (
+        download.find_model("nb-en").name
+        == download.find_model("no-en").name
+        == download.find_model("nob-eng").name
+        == "nb-en"
+    )
     assert download.find_model("en-zh_hant") == download.find_model("en-zh-Hant") == models_between("en", "zh-TW")[0]
     assert "en-zh_hant" in succeed("pull", "en-zh_hant")
     with refused(InputError):
