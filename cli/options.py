@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fastattn.cli.printing import Compilation, Progress, say
-from fastattn.system.option_names import what_was_meant
+from fastattn.system.option_names import suggest_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -59,7 +59,7 @@ class Group(click.Group):
         """Do as click does, with a hint for a misspelt name."""
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{what_was_meant(name, names)}", ctx)
+            raise click.UsageError(f"no command {name!r}{suggest_name(name, names)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -201,9 +201,9 @@ def find_model(model: str, progress: Progress) -> str:
     """``model`` if it is a path, else the folder of the model with that name, which is downloaded if it is missing."""
     if os.path.exists(model):
         return model
-    from fastattn.weights.download import find
+    from fastattn.weights.download import find_model
 
-    if (entry := find(model)) is not None:
+    if (entry := find_model(model)) is not None:
         return find_entry(entry, progress)
     from fastattn.weights.download import hub
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
 from fastattn.spec.text_spec import GeneratorText, SearchRules, TranslationText
-from fastattn.system.option_names import NONE, UnknownOptionError, what_was_meant
+from fastattn.system.option_names import NONE, UnknownOptionError, suggest_name
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ class DecodingResolver:
         for name in options:
             if name not in self._names:
                 suggestions = (suggestion for suggestion in self._suggestions if suggestion != name)
-                hint = what_was_meant(name, (*self._names, *suggestions), self._foreign_names)
+                hint = suggest_name(name, (*self._names, *suggestions), self._foreign_names)
                 raise UnknownOptionError(f"unknown option {name!r}" + (hint or f"; known: {', '.join(self._names)}"))
         values = {self._field_names.get(name, name): value for name, value in options.items()}
         if "suppress_sequences" in values:

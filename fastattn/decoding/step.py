@@ -272,7 +272,7 @@ class RecordedSteps:
 
         def step() -> None:
             ops.take_tokens(rows, *self.cache.written_tables)
-            hidden_RD = model.step_of(self.cache, rows)
+            hidden_RD = model.recordable_step(self.cache, rows)
             ops.pick_tokens(hidden_RD, outputs, edits, normalized, self._ends_E, rows)
 
         return self.recorder.record(step)

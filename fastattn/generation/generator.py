@@ -81,7 +81,7 @@ class Generator(ModelBase):
         return checkpoint
 
     def _prepare(self) -> None:
-        self._loaded.model.cache_in(self._cache_precision)
+        self._loaded.model.set_cache_precision(self._cache_precision)
         self._reader.threads = self._loaded.threads
         self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
 

@@ -34,7 +34,7 @@ class DecoderSizes:
     row_widths     for each layer the width of a cached row of a target position
     memory_widths  for each layer the width of a cached row of a memory position: keys, then values; (): no memory
     row_dtype      of cached rows: uint16, the bits of bfloat16, for keys and values if products are narrower than
-                   float32, since reading them bounds a step; or as ``Decoder.cache_in`` sets it
+                   float32, since reading them bounds a step; or as ``Decoder.set_cache_precision`` sets it
     dtype          of hidden states and attention weights
     records        whether steps can be recorded
     aligns         whether the decoder attends to its memory, so that calls can return the attention

@@ -6,7 +6,7 @@ from itertools import count, islice
 from unicodedata import east_asian_width
 
 from fastattn.errors import InputError, described
-from fastattn.printable import visible
+from fastattn.printable import escape_controls
 
 MOST_CHARACTERS = 1000  # of a label; further characters are dropped
 
@@ -43,7 +43,7 @@ def checked_title(title: str | None) -> str:
 def printable_text(text: str) -> str:
     r"""At most MOST_CHARACTERS of a text; what a page acts on or XML forbids is escaped, as ``\n``, ``\u202e``."""
     shortened = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
-    return visible(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
+    return escape_controls(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 
 def isolate(text: str) -> str:

@@ -27,7 +27,7 @@ import llvmlite
 from fastattn.errors import FastattnError, warn_once
 from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import (
-    PART,
+    PARTIAL_SUFFIX,
     WINDOWS,
     UntrustedFile,
     make_folder,
@@ -110,7 +110,7 @@ class CodeFolder:
 
         A claim ends with its process. True where files cannot be locked.
         """
-        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # ``sweep`` deletes the claim of a killed process
+        path = self.path / f"{_file_name(label, key)}.claim{PARTIAL_SUFFIX}"  # ``sweep`` deletes a killed process's
         stream = None
         with contextlib.suppress(OSError):
             if not WINDOWS:  # Windows would not delete a claim that another process has open

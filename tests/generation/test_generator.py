@@ -464,7 +464,7 @@ def test_beginnings_are_read_once(monkeypatch):
 
 def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
     def answers(generator, prompts):
-        generator._service.model.cache_in("int8")
+        generator._service.model.set_cache_precision("int8")
         found = generator.generate(prompts, max_new_tokens=6, details=True, return_log_probs=True)
         return [(one.tokens, one.log_probs.tolist()) for one in found]
 
@@ -479,7 +479,7 @@ def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
         np.testing.assert_allclose(found[1][:1], near[1][:1], atol=1e-4)
         assert 0 < np.abs(found[1][0] - other.log_probs[0]) < 0.1
     with refused(InputError, "int4"):
-        together._service.model.cache_in("int4")
+        together._service.model.set_cache_precision("int4")
 
 
 def test_what_is_kept_is_bounded_by_age(monkeypatch):

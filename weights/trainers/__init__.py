@@ -39,7 +39,7 @@ def read(directory: Directory) -> Checkpoint:
         folder, file = Directory(path.parent.parent), f"{path.parent.name}/{file}"
         names = _names(folder)
     file = file or find_checkpoint(names)
-    trainer_file = pytorch.read_whole(folder, file)
+    trainer_file = pytorch.read_trainer_file(folder, file)
     if "vocab" in trainer_file.entries or "opt" in trainer_file.entries:
         return opennmt.read(folder, names, trainer_file)
     return fairseq.read(folder, names, trainer_file)

@@ -78,8 +78,8 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 
 def _line_text(line: bytes, lines: ByteLines) -> str:
-    """The last line as text, without its end; InputError if the line is not text."""
-    return text_of(line, lines.location(), first=lines.position == 0)
+    """The last line as text, without its end; InputError if it is not text."""
+    return text_of(line, lines.location(), is_first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
