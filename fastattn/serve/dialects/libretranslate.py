@@ -1,5 +1,7 @@
-"""The routes of LibreTranslate, of MTranServer and DeepLX, whose bodies the shared /translate tells apart by fields,
-and of custom servers for Immersive Translate."""
+"""The routes of LibreTranslate, MTranServer, DeepLX, and custom servers for Immersive Translate.
+
+The first three share /translate, which tells their bodies apart by the fields.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
 from fastattn.serve.dialects.body import Body, Serving, as_list
-from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.serve.service import AUTO, MOST_ALTERNATIVES, DetectedLanguage
 from fastattn.text.languages import name_of
 
 router = APIRouter()
@@ -80,16 +82,17 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
         if body.alternatives:
             raise InputError("alternatives go with format text")
         pages = await service.translate_pages(as_list(body.q), body.source, body.target)
-        page_answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
-        if body.source == AUTO:
-            page_answer["detectedLanguage"] = [{"confidence": 100.0, "language": language} for _, language in pages]
-        return page_answer if isinstance(body.q, list) else {name: values[0] for name, values in page_answer.items()}
-    translations = await service.translate(as_list(body.q), body.source, body.target, alternatives=body.alternatives)
-    answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
-    if body.alternatives:
-        answer["alternatives"] = [list(translation.alternatives) for translation in translations]
+        answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
+        languages = [DetectedLanguage(language, 100.0) for _, language in pages]
+    else:
+        request = as_list(body.q), body.source, body.target
+        translations = await service.translate(*request, alternatives=body.alternatives)
+        answer = {"translatedText": [translation.text for translation in translations]}
+        if body.alternatives:
+            answer["alternatives"] = [list(translation.alternatives) for translation in translations]
+        languages = [translation.detected for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = [detected_fields(translation.detected) for translation in translations]
+        answer["detectedLanguage"] = list(map(_language_fields, languages))
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
@@ -120,8 +123,8 @@ async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str,
 
 @router.post("/imme", summary="Immersive Translate's")
 async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any]:
-    results = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
-    return {"translations": [{"detected_source_lang": result.source, "text": result.text} for result in results]}
+    translations = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
+    return {"translations": [{"detected_source_lang": one.source, "text": one.text} for one in translations]}
 
 
 @router.get("/languages")
@@ -136,7 +139,7 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 @router.post("/detect")
 async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
     service.check_size([body.q])()
-    return [detected_fields(detected) for detected in await service.detect(body.q)]
+    return [_language_fields(language) for language in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")
@@ -157,5 +160,5 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def detected_fields(detected: Any) -> dict[str, Any]:
+def _language_fields(detected: Any) -> dict[str, Any]:
     return {"confidence": detected.confidence, "language": detected.language}

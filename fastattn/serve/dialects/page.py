@@ -1,4 +1,4 @@
-"""The page at /, and the routes that only this page asks."""
+"""The page at /, the routes that only this page asks, and the table of all routes at /docs."""
 
 from html import escape
 from importlib.resources import files
