@@ -1,4 +1,4 @@
-"""MultiVectorEncoder: texts in, a vector a token out; queries and documents are compared token by token: ColBERT."""
+"""MultiVectorEncoder: texts in, a vector a token out, by which queries and documents are compared (ColBERT)."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -98,8 +98,8 @@ class MultiVectorEncoder(EncoderBase):
         prompt_name, prompt  put before every text, chosen as for ``Encoder.encode``
         Raises InputError for other values.
         """
-        before = find_prompt(self._text, prompt_name, prompt, task)
-        return self._run(partial(self._plan, before, task), texts, show_progress_bar)
+        chosen_prompt = find_prompt(self._text, prompt_name, prompt, task)
+        return self._run(partial(self._plan, chosen_prompt, task), texts, show_progress_bar)
 
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
@@ -108,8 +108,8 @@ class MultiVectorEncoder(EncoderBase):
         or the mean where the checkpoint says so; -inf for a document without vectors.
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
-        single = isinstance(queries, np.ndarray) and queries.ndim == 2
-        queries_Q = _checked_vectors("queries", [queries] if single else queries, self.dimension)
+        is_single = isinstance(queries, np.ndarray) and queries.ndim == 2
+        queries_Q = _checked_vectors("queries", [queries] if is_single else queries, self.dimension)
         documents_D = _checked_vectors("documents", documents, self.dimension)
         scores_QD = np.empty((len(queries_Q), len(documents_D)), np.float32)
         ops = self._loaded.ops
@@ -126,7 +126,7 @@ class MultiVectorEncoder(EncoderBase):
                         scores_QD[q, first:end] = peaks_DT.sum(axis=1)
         if self._settings.mean:
             scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in queries_Q], np.float32)
-        return scores_QD[0] if single else scores_QD
+        return scores_QD[0] if is_single else scores_QD
 
     def _plan(self, prompt: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         settings, threads = self._settings, self._loaded.threads
