@@ -93,5 +93,5 @@ def _as_json(path: str, captions: list[Any]) -> str:
     return f'{{"path": {as_json(path)}, "captions": {_json_list(records)}}}'
 
 
-def _json_list(parts: Iterable[str]) -> str:
-    return f"[{', '.join(parts)}]"
+def _json_list(items: Iterable[str]) -> str:
+    return f"[{', '.join(items)}]"
