@@ -61,7 +61,7 @@ class Conversation:
 
     @property
     def _tool_names(self) -> list[str]:
-        """The names of the tools that the answer may call: none if the request has a schema for the answer."""
+        """The names of the tools that the answer may call: none if calls are forbidden or the answer has a schema."""
         may_call = self.tool_choice != "none" and "json_schema" not in self.options
         return [tool["function"]["name"] for tool in self.tools] if may_call else []
 

@@ -15,7 +15,7 @@ from fastattn.serve.dialects import (
 )
 from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
-# DeepLX's /TOKEN/translate, a route of ``libretranslate``, matches paths of other dialects too, so that comes last.
+# DeepLX's /TOKEN/translate, a route of ``libretranslate``, matches other dialects' paths, so that router comes last.
 _DIALECTS = (deepl, openai, chat, completions, rerank, ollama, embeddings_inference, page, libretranslate)
 ROUTERS = [dialect.router for dialect in _DIALECTS]
 # The beginning of a dialect's paths -> the function that makes its errors' bodies; other paths have LibreTranslate's.

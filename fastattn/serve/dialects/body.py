@@ -14,7 +14,7 @@ from fastattn.serve.service import Service
 
 STRICT: ContextVar[bool] = ContextVar("strict", default=False)  # whether unknown fields are refused; the gate sets it
 UNKNOWN_FIELDS = Counter("fastattn_unknown_fields", "Fields of requests that the server ignores.", ["body"])
-MOST_LOGGED, LONGEST_LOGGED = 1000, 64  # names of unknown fields in the log, and characters of a name
+MOST_NAMES, LONGEST_NAME = 1000, 64  # names of unknown fields in the log, and characters of a name
 _logged_fields: set[tuple[str, str]] = set()
 
 
@@ -28,18 +28,18 @@ class Body(BaseModel):
 
     @model_validator(mode="after")
     def _drop_unknown_fields(self) -> "Body":
-        unknown = self.__pydantic_extra__ or {}
-        for name in list(unknown):
+        unknown_fields = self.__pydantic_extra__ or {}
+        for name in list(unknown_fields):
             if STRICT.get():
                 raise PydanticCustomError("unknown_field", "the field {name} is not known", {"name": repr(name)})
-            _report_unknown(type(self).__name__, name[:LONGEST_LOGGED])
-            del unknown[name]
+            _report_unknown(type(self).__name__, name[:LONGEST_NAME])
+            del unknown_fields[name]
         return self
 
 
 def _report_unknown(body: str, field: str) -> None:
     UNKNOWN_FIELDS.labels(body).inc()
-    if (body, field) not in _logged_fields and len(_logged_fields) < MOST_LOGGED:
+    if (body, field) not in _logged_fields and len(_logged_fields) < MOST_NAMES:
         _logged_fields.add((body, field))
         sys.stderr.write(json.dumps({"unknown_field": field, "body": body}) + "\n")
 
@@ -49,7 +49,7 @@ async def _service(request: Request) -> Service:  # FastAPI would run a plain fu
     return service
 
 
-Serving = Annotated[Service, Depends(_service)]
+InjectedService = Annotated[Service, Depends(_service)]
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
 

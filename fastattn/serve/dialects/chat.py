@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.body import Body, InjectedService
 from fastattn.serve.dialects.sampling import SamplingBody, chat_log_probs, events_of, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 from fastattn.text.tool_calls import ToolCall
@@ -110,8 +110,8 @@ class ChatBody(SamplingBody):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     response_format: ResponseFormat | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Literal[0] | None = None  # other numbers, and biases, are refused: no model follows them
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    top_logprobs: Literal[0] | None = None  # only 0: no model here lists other tokens
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None  # empty: no model here takes biases
     chat_template_kwargs: dict[str, Any] | None = None
 
     def conversation(self) -> Conversation:
@@ -133,7 +133,7 @@ class ChatBody(SamplingBody):
 
 
 @router.post("/chat/completions", response_model=None)
-async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def chat(body: ChatBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     head, conversation = head_of("chatcmpl", body.model), body.conversation()
     if body.stream:
         pieces = service.stream(body.model, conversation)

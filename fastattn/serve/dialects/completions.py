@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Serving, Texts, TokenIds
+from fastattn.serve.dialects.body import InjectedService, Texts, TokenIds
 from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 
@@ -34,7 +34,7 @@ class CompletionBody(SamplingBody):
 
 
 @router.post("/completions", response_model=None)
-async def complete(body: CompletionBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def complete(body: CompletionBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     head, prompts = head_of("cmpl", body.model) | {"object": "text_completion"}, body.prompts()
     if body.stream:
         if len(prompts) > 1 or body.echo:

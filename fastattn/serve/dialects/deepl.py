@@ -15,7 +15,7 @@ from fastattn.documents.forms import FIELD_FORMS, FORMS, form_of
 from fastattn.documents.tagged import XmlRules
 from fastattn.errors import InputError
 from fastattn.printable import printable
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code, visible_text
 from fastattn.serve.stored import StoredFile
 from fastattn.text.languages import name_of
@@ -57,7 +57,7 @@ def _tag_names(value: list[str] | str) -> frozenset[str]:
 
 
 @router.post("/translate")
-async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
+async def translate(body: DeepLBody, service: InjectedService) -> dict[str, Any]:
     source, texts = body.source_lang or AUTO, as_list(body.text)
     pair = source, body.target_lang
     options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
@@ -92,10 +92,10 @@ class GlossaryBody(Body):
 
 
 @router.post("/glossaries", status_code=201)
-async def create_glossary(body: GlossaryBody, service: Serving) -> dict[str, Any]:
-    settings: dict[str, Any] = {} if body.entries_format == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+async def create_glossary(body: GlossaryBody, service: InjectedService) -> dict[str, Any]:
+    options: dict[str, Any] = {} if body.entries_format == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     try:
-        rows = [row for row in csv.reader(io.StringIO(body.entries, newline=""), **settings) if row]
+        rows = [row for row in csv.reader(io.StringIO(body.entries, newline=""), **options) if row]
     except csv.Error as error:
         raise InputError(f"entries are no {body.entries_format}: {error}") from None
     if not rows or any(len(row) < 2 or not row[0].strip() or not row[1].strip() for row in rows):
@@ -111,31 +111,31 @@ async def create_glossary(body: GlossaryBody, service: Serving) -> dict[str, Any
 
 
 @router.get("/glossaries")
-async def list_glossaries(service: Serving) -> dict[str, Any]:
+async def list_glossaries(service: InjectedService) -> dict[str, Any]:
     files = await asyncio.to_thread(service.glossaries.files_of, CALLER.get())
     return {"glossaries": [_glossary_fields(stored) for stored in files]}
 
 
 @router.get("/glossary-language-pairs")
-async def glossary_pairs(service: Serving) -> dict[str, Any]:
+async def glossary_pairs(service: InjectedService) -> dict[str, Any]:
     pairs = [{"source_lang": source, "target_lang": target} for source, target in sorted(service.pairs)]
     return {"supported_languages": pairs}
 
 
 @router.get("/glossaries/{name}")
-async def get_glossary(name: str, service: Serving) -> dict[str, Any]:
+async def get_glossary(name: str, service: InjectedService) -> dict[str, Any]:
     return _glossary_fields(await asyncio.to_thread(service.glossaries.get, CALLER.get(), name))
 
 
 @router.get("/glossaries/{name}/entries")
-async def glossary_entries(name: str, service: Serving) -> Response:
+async def glossary_entries(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), name)
     lines = "\n".join(f"{term}\t{translation}" for term, translation in json.loads(stored.content).items())
     return Response(lines, media_type="text/tab-separated-values")
 
 
 @router.delete("/glossaries/{name}", status_code=204, response_class=Response)
-async def delete_glossary(name: str, service: Serving) -> None:
+async def delete_glossary(name: str, service: InjectedService) -> None:
     await asyncio.to_thread(service.glossaries.delete, CALLER.get(), name)
 
 
@@ -159,7 +159,7 @@ def _glossary_fields(stored: StoredFile) -> dict[str, Any]:
 
 @router.post("/document")
 async def upload(
-    service: Serving,
+    service: InjectedService,
     file: Annotated[UploadFile, File()],
     target_lang: Annotated[str, Form()],
     source_lang: Annotated[str, Form()] = AUTO,
@@ -182,20 +182,20 @@ async def upload(
 
 
 @router.post("/document/{name}")
-async def document_status(name: str, service: Serving) -> dict[str, Any]:
+async def document_status(name: str, service: InjectedService) -> dict[str, Any]:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     return {"document_id": stored.id, "status": "done", "billed_characters": stored.fields["characters"]}
 
 
 @router.post("/document/{name}/result")
-async def document_result(name: str, service: Serving) -> Response:
+async def document_result(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     await asyncio.to_thread(service.documents.delete, CALLER.get(), name)
     return Response(stored.content, media_type="application/octet-stream")
 
 
 @router.get("/languages")
-async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
+async def languages(service: InjectedService, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
     codes = sorted({target if type == "target" else source for source, target in service.pairs})
     formality = {"supports_formality": False} if type == "target" else {}
     return [{"language": code.upper(), "name": name_of(code), **formality} for code in codes]

@@ -10,7 +10,7 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, Serving, TokenIds, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, TokenIds, as_list
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
@@ -86,7 +86,7 @@ class TokenizeBody(Body):
 
 
 @router.post("/embed")
-async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
+async def embed(body: EmbedBody, service: InjectedService) -> list[list[float]]:
     options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
     if body.prompt_name is not None:
         options["prompt_name"] = body.prompt_name
@@ -96,7 +96,7 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
 
 
 @router.post("/rerank")
-async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
+async def rerank(body: RerankBody, service: InjectedService) -> list[dict[str, Any]]:
     ranking, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
     entries: list[dict[str, Any]] = [{"index": number, "score": score} for number, score in ranking]
     for entry in entries if body.return_text else ():
@@ -105,13 +105,13 @@ async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
 
 
 @router.post("/embed_all")
-async def embed_all(body: AllBody, service: Serving) -> list[list[list[float]]]:
+async def embed_all(body: AllBody, service: InjectedService) -> list[list[list[float]]]:
     """A vector for each token of each text."""
     return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
 
 
 @router.post("/embed_sparse")
-async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, Any]]]:
+async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[dict[str, Any]]]:
     options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
     vectors = await service.embed_sparse(as_list(body.inputs), **options)
     return [
@@ -121,13 +121,13 @@ async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str,
 
 
 @router.post("/similarity")
-async def similarity(body: SimilarityBody, service: Serving) -> list[float]:
+async def similarity(body: SimilarityBody, service: InjectedService) -> list[float]:
     options = {} if body.parameters.prompt_name is None else {"prompt_name": body.parameters.prompt_name}
     return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, **options)
 
 
 @router.post("/", summary="huggingface_hub's InferenceClient, by its base_url")
-async def ask(body: RootBody, service: Serving) -> Any:
+async def ask(body: RootBody, service: InjectedService) -> Any:
     """Similarities for sentences; vectors, if an encoder is served and there is no max_new_tokens; or continuations."""
     if isinstance(body.inputs, SimilarityInputs):
         return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
@@ -141,7 +141,7 @@ async def ask(body: RootBody, service: Serving) -> Any:
 
 
 @router.post("/predict")
-async def predict(body: PredictBody, service: Serving) -> list[Any]:
+async def predict(body: PredictBody, service: InjectedService) -> list[Any]:
     if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
         return await service.classify([tuple(pair) for pair in body.inputs], body.truncate)
     (labels,) = await service.classify([tuple(as_list(body.inputs))], body.truncate)
@@ -149,7 +149,7 @@ async def predict(body: PredictBody, service: Serving) -> list[Any]:
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
+async def tokenize(body: TokenizeBody, service: InjectedService) -> list[list[dict[str, Any]]]:
     token_lists = await service.tokenize(as_list(body.inputs), body.add_special_tokens)
     return [
         [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
@@ -158,13 +158,13 @@ async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, 
 
 
 @router.post("/decode")
-async def decode(body: DecodeBody, service: Serving) -> list[str]:
+async def decode(body: DecodeBody, service: InjectedService) -> list[str]:
     ids: Any = body.ids
     return await service.decode([ids] if isinstance(ids[0], int) else ids)
 
 
 @router.get("/info")
-async def info(service: Serving) -> dict[str, Any]:
+async def info(service: InjectedService) -> dict[str, Any]:
     """The encoder, classifier or reranker that the routes without a model's name ask."""
     name = next(iter(service.models.names_of((Encoder, CrossEncoder, TextClassifier, SparseEncoder))), None)
     if name is None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES, DetectedLanguage
 from fastattn.text.languages import name_of
 
@@ -72,7 +72,7 @@ AnyBody = Annotated[
 
 
 @router.post("/translate", summary="LibreTranslate's, MTranServer's and DeepLX's")
-async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
+async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if isinstance(body, DeepLXBody):
         return await deeplx(body, service)
     if isinstance(body, MTranServerBody):
@@ -83,25 +83,25 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
             raise InputError("alternatives go with format text")
         pages = await service.translate_pages(as_list(body.q), body.source, body.target)
         answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
-        languages = [DetectedLanguage(language, 100.0) for _, language in pages]
+        detected: list[Any] = [DetectedLanguage(language, 100.0) for _, language in pages]
     else:
         request = as_list(body.q), body.source, body.target
         translations = await service.translate(*request, alternatives=body.alternatives)
         answer = {"translatedText": [translation.text for translation in translations]}
         if body.alternatives:
             answer["alternatives"] = [list(translation.alternatives) for translation in translations]
-        languages = [translation.detected for translation in translations]
+        detected = [translation.detected for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = list(map(_language_fields, languages))
+        answer["detectedLanguage"] = list(map(_language_fields, detected))
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
 @router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
-async def deeplx_with_key(token: str, body: DeepLXBody, service: Serving) -> dict[str, Any]:
+async def deeplx_with_key(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
     return await deeplx(body, service)  # the gate has checked the token
 
 
-async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
+async def deeplx(body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
     source = body.source_lang or AUTO
     (translation,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
     return {
@@ -116,19 +116,19 @@ async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
 
 
 @router.post("/translate/batch", summary="MTranServer's")
-async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str, Any]:
+async def translate_batch(body: MTranServerBatch, service: InjectedService) -> dict[str, Any]:
     translations = await service.translate(body.texts, body.source, body.target)
     return {"results": [translation.text for translation in translations]}
 
 
 @router.post("/imme", summary="Immersive Translate's")
-async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any]:
+async def translate_page(body: ImmersiveBody, service: InjectedService) -> dict[str, Any]:
     translations = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
     return {"translations": [{"detected_source_lang": one.source, "text": one.text} for one in translations]}
 
 
 @router.get("/languages")
-async def languages(service: Serving) -> list[dict[str, Any]]:
+async def languages(service: InjectedService) -> list[dict[str, Any]]:
     pairs = sorted(service.pairs)
     return [
         {"code": code, "name": name_of(code), "targets": [target for source, target in pairs if source == code]}
@@ -137,13 +137,13 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 
 
 @router.post("/detect")
-async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
+async def detect(body: DetectBody, service: InjectedService) -> list[dict[str, Any]]:
     service.check_size([body.q])()
     return [_language_fields(language) for language in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")
-async def frontend_settings(service: Serving) -> dict[str, Any]:
+async def frontend_settings(service: InjectedService) -> dict[str, Any]:
     return {
         "apiKeys": bool(service.settings.keys),
         "charLimit": service.settings.characters,

@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.dialects.sampling import sampling_options
 from fastattn.serve.service import ModelAnswers, Service
 
@@ -127,7 +127,7 @@ class OllamaOldEmbedBody(ModelBody):
 
 
 @router.post("/chat", response_model=None)
-async def chat(body: OllamaChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def chat(body: OllamaChatBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     tools = [tool.model_dump() for tool in body.tools or ()]
     if any(not isinstance(tool["function"].get("name"), str) for tool in tools):
         raise InputError("each tool should have a function with a name")
@@ -136,7 +136,7 @@ async def chat(body: OllamaChatBody, service: Serving) -> dict[str, Any] | Strea
 
 
 @router.post("/generate", response_model=None)
-async def generate(body: GenerateBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def generate(body: GenerateBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     if body.raw or not await _has_template(service, body.name):
         if body.format:
             raise InputError("format goes with no raw prompt")
@@ -164,12 +164,12 @@ async def _respond(
     if body.stream:
         return StreamingResponse(_json_lines(objects), media_type="application/x-ndjson")
     answer: dict[str, Any] = {}
-    async for one in objects:
+    async for json_object in objects:
         fields = answer.setdefault("message", {}) if in_message else answer
-        for name, value in (one.pop("message") if in_message else one).items():
+        for name, value in (json_object.pop("message") if in_message else json_object).items():
             is_text = name in ("content", "thinking", "response")
             fields[name] = fields.get(name, "") + value if is_text else value
-        answer |= one if in_message else {}
+        answer |= json_object if in_message else {}
     return answer
 
 
@@ -201,14 +201,14 @@ async def _answer_objects(
 async def _json_lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
     """Each object as a line; an error that comes after the first line is the last line."""
     try:
-        async for one in objects:
-            yield json.dumps(one) + "\n"
+        async for json_object in objects:
+            yield json.dumps(json_object) + "\n"
     except FastattnError as error:
         yield json.dumps({"error": str(error)}) + "\n"
 
 
 @router.post("/embed")
-async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
+async def embed(body: OllamaEmbedBody, service: InjectedService) -> dict[str, Any]:
     start = time.perf_counter_ns()
     options = {"normalize_embeddings": True, "truncate_dim": body.dimensions}
     texts = as_list(body.input)
@@ -218,18 +218,18 @@ async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
 
 
 @router.post("/embeddings")
-async def embeddings(body: OllamaOldEmbedBody, service: Serving) -> dict[str, Any]:
+async def embeddings(body: OllamaOldEmbedBody, service: InjectedService) -> dict[str, Any]:
     vectors_BD, _, _ = await service.embed([body.prompt], body.name, truncate=True)
     return {"embedding": vectors_BD[0].tolist()}
 
 
 @router.get("/tags")
-async def tags(service: Serving) -> dict[str, Any]:
+async def tags(service: InjectedService) -> dict[str, Any]:
     return {"models": [_model_fields(service, name) for name in service.models.names_of((Generator, Encoder))]}
 
 
 @router.get("/ps")
-async def loaded(service: Serving) -> dict[str, Any]:
+async def loaded(service: InjectedService) -> dict[str, Any]:
     """The models in memory."""
     names = service.models.names_of((Generator, Encoder))
     return {
@@ -238,7 +238,7 @@ async def loaded(service: Serving) -> dict[str, Any]:
 
 
 @router.post("/show")
-async def show(body: ModelBody, service: Serving) -> dict[str, Any]:
+async def show(body: ModelBody, service: InjectedService) -> dict[str, Any]:
     name = service.models.find(body.name, Generator, Encoder)
     is_generator = service.models.entries[name].kind is Generator
     async with service.models.use(name) as model:

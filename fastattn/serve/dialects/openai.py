@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
 from fastattn.generation.generator import Generator
-from fastattn.serve.dialects.body import Body, Serving, TokenIds
+from fastattn.serve.dialects.body import Body, InjectedService, TokenIds
 
 router = APIRouter(prefix="/v1")
 
@@ -22,7 +22,7 @@ class EmbeddingsBody(Body):
 
 
 @router.post("/embeddings")
-async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
+async def embeddings(body: EmbeddingsBody, service: InjectedService) -> dict[str, Any]:
     is_single = isinstance(body.input, str) or bool(body.input) and isinstance(body.input[0], int)
     texts: list[Any] = [body.input] if is_single else list(body.input)
     options = {"truncate_dim": body.dimensions, "normalize_embeddings": True} if body.dimensions else {}
@@ -35,6 +35,6 @@ async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
 
 
 @router.get("/models")
-async def models(service: Serving) -> dict[str, Any]:
+async def models(service: InjectedService) -> dict[str, Any]:
     names = service.models.names_of((Encoder, Generator))
     return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "fastattn"} for name in names]}

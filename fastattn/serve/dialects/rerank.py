@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.dialects.sampling import head_of
 
 router = APIRouter()
@@ -32,7 +32,7 @@ class ScoreBody(Body):
 
 @router.post("/v1/rerank", summary="Jina's and vLLM's")
 @router.post("/v2/rerank", summary="Cohere's")
-async def rerank(body: RankBody, service: Serving) -> dict[str, Any]:
+async def rerank(body: RankBody, service: InjectedService) -> dict[str, Any]:
     """The documents by their scores, best first; documents that are too long are cut, as by Jina, Cohere and vLLM."""
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
     ranking, name = await service.rank(body.query, texts, raw=False, truncate=True, model=body.model)
@@ -46,7 +46,7 @@ async def rerank(body: RankBody, service: Serving) -> dict[str, Any]:
 
 @router.post("/v1/score", summary="vLLM's")
 @router.post("/score", summary="vLLM's")
-async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
+async def score(body: ScoreBody, service: InjectedService) -> dict[str, Any]:
     """The score of each pair: of the one text of text_1 with each of text_2, or of two lists side by side."""
     texts_1, texts_2 = as_list(body.text_1), as_list(body.text_2)
     if len(texts_1) == 1:

@@ -46,7 +46,7 @@ class SamplingBody(Body):
 def sampling_options(
     body: Any, max_tokens: int | None, repetition_penalty: float | None, seed: int | None
 ) -> dict[str, Any]:
-    """The options of ``Generator.generate`` that have an effect, by a body and by fields whose names differ."""
+    """The options of ``Generator.generate`` that have an effect, for a body and fields that differ in name."""
     options: dict[str, Any] = {
         "max_new_tokens": max_tokens,
         "presence_penalty": body.presence_penalty or None,
