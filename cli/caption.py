@@ -1,4 +1,4 @@
-"""``fastattn caption``: writes a sentence about each picture, and draws where in a picture its words looked."""
+"""``fastattn caption``: writes a sentence about each picture, and draws where the words looked in a picture."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -139,9 +139,9 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
     The word behind an option's names is one of TYPES, perhaps with a minimum, choices such as [a|b], or the metavar of
     a string; "..." behind the word: the option may be repeated. Without a word the option is a flag: its values are
-    True and False, or with ``-> parameter=VALUE`` VALUE and None. A description may end in "[required]". ``--threads``
-    alone is the shared option of that name, ``--precision [a|b]`` a shared option with other choices. A line without
-    "--" is the heading of the options that follow.
+    True and False, with ``--name/--no-name`` also None, with ``-> parameter=VALUE`` VALUE and None. A description may
+    end in "[required]". ``--threads`` alone is the shared option of that name, ``--precision [a|b]`` a shared option
+    with other choices. A line without "--" is the heading of the options that follow.
 
     attributes  parameter -> further arguments of click.option
     """
@@ -169,10 +169,10 @@ def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> C
         declaration, _, description = _SHARED_OPTIONS[declaration].partition(": ")
     declaration, _, parameter = declaration.partition(" -> ")
     names = [word.rstrip(",") for word in declaration.split() if word.startswith("-")]
-    type_name, *dots = choices.split() or [word for word in declaration.split() if not word.startswith("-")] or [""]
+    type_name, *ellipsis = choices.split() or [word for word in declaration.split() if not word.startswith("-")] or [""]
     parameter, _, value = parameter.partition("=")
     parameter = parameter or names[-1].lstrip("-").replace("-", "_")
-    settings: dict[str, Any] = {"heading": heading, "multiple": bool(dots)}
+    settings: dict[str, Any] = {"heading": heading, "multiple": bool(ellipsis)}
     if description.endswith(" [required]"):
         settings["required"], description = True, description.removesuffix(" [required]")
     elif description.endswith("]") and " [default: " in description:

@@ -249,7 +249,7 @@ class Answer:
         self.scope, self.body = scope, b""
         self.status: int | None = None
         self._stream_type = b""
-        # RFC 9112, 6.3: a connection on which a request has two lengths is closed, lest it smuggles another request.
+        # RFC 9112, 6.3: after such a request the connection is closed, since further bytes may be a smuggled request.
         self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
         client_id = _header(scope, b"x-request-id").decode("latin-1")
         self.id = client_id if REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
@@ -294,7 +294,7 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
-    """A request whose body is JSON in place of a form, if it has one; a field that the form repeats is a list."""
+    """The request; if its body is a form, the body becomes JSON, in which a repeated field is a list."""
     if not _header(scope, b"content-type").lower().startswith(FORM_TYPE):
         return scope, body
     if scope["method"] == "GET":  # the deepl package sends a form with GET

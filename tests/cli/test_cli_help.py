@@ -127,7 +127,9 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
     monkeypatch.setattr("fastattn.translation.translator.Translator", made)
     search = {"beam_size": 3, "timeout": 5.0}
     told = dict.fromkeys(WRAPPER_OPTIONS)
-    translating._open_detecting_translator("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
+    translating._open_detecting_translator("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from(
+        "zh"
+    )
     asked.assert_called_once_with("zh", "pt", "tiny")
     assert made.call_args_list == [call(name, precision="int8") for name in ("zh-en", "en-pt")]
     made.return_value.translate_iter.assert_called_once_with((), **search)
