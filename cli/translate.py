@@ -235,7 +235,7 @@ def translate(
         say(f"fastattn: {warning}, the first: {writer.first_remark}", err=True)
     if writer.unsure_lines:
         warning = f"the language of {writer.unsure_lines} of {total} is unsure"
-        say(f"fastattn: {warning}, the first: {writer.first_unsure_line}", err=True)
+        say(f"fastattn: {warning}, the first: {writer.first_unsure}", err=True)
     lines.check("translated")
 
 
@@ -387,33 +387,23 @@ def _alignment_text(line: InputLine, result: Any) -> str:
 class ResultWriter:
     """Writes results one by one, as text or as JSON lines, and flushes after each.
 
-    writes_reasons  whether to write the reason in place of a line that failed
-    languages       the languages of the options, for JSON
+    with_reasons  whether to write the reason in place of a line that failed
+    languages     the languages of the options, for JSON
     """
 
     def __init__(
-        self,
-        output: OutputFile,
-        as_json: bool,
-        scores: bool,
-        hypotheses: int,
-        writes_reasons: bool,
-        languages: dict[str, str],
+        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, with_reasons: bool, languages: Options
     ):
         self.lines = self.remarked_lines = self.unsure_lines = 0
-        self.first_remark = self.first_unsure_line = (
-            ""  # the first remarks and unsure language, with their line's number
-        )
+        self.first_remark = self.first_unsure = ""  # the first remarks, the first unsure language, each with the line
         self._output, self._as_json, self._scores, self._has_numbers = output, as_json, scores, hypotheses > 1
-        self._writes_reasons, self._languages = writes_reasons, languages
+        self._with_reasons, self._languages = with_reasons, languages
         self.alignments = False  # whether word alignments are written too
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
         if getattr(result, "language", "") and not result.sure:  # a detected language
-            self.first_unsure_line = (
-                self.first_unsure_line or f"{line.location}: {result.language} ({result.confidence:.0%})"
-            )
+            self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure_lines += 1
         if remarks := getattr(result, "remarks", ()):
             self.first_remark = self.first_remark or f"{line.location}: {', '.join(remarks)}"
@@ -421,7 +411,7 @@ class ResultWriter:
         if self._as_json:
             text = as_json(self._record(line, result), allow_nan=False)
         elif line.error is not None:
-            text = self._text_line(f"[not translated: {line.error}]" if self._writes_reasons else "", math.nan)
+            text = self._text_line(f"[not translated: {line.error}]" if self._with_reasons else "", math.nan)
         else:
             text = "\n".join(map(self._text_line, result.hypotheses, result.scores))
             text += f" ||| {_alignment_text(line, result)}" if self.alignments else ""
@@ -430,7 +420,7 @@ class ResultWriter:
 
     def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
         if line.error is not None:
-            reason = {"error": str(line.error)} if self._writes_reasons else {}
+            reason = {"error": str(line.error)} if self._with_reasons else {}
             return {"source": line.text, "translation": "", "hypotheses": []} | reason
         hypotheses = [
             {"text": text, "score": score if math.isfinite(score) else None}
