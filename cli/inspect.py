@@ -311,9 +311,9 @@ def _extra_facts() -> Facts:
         except PackageNotFoundError:
             return False
 
-    installed = [extra for extra in _EXTRAS if extra in packages and all(map(is_installed, packages[extra]))]
-    yield "extras", ", ".join(installed) or "none"
-    if missing := [f"{extra}: {use}" for extra, use in _EXTRAS.items() if extra not in installed]:
+    installed_extras = [extra for extra in _EXTRAS if extra in packages and all(map(is_installed, packages[extra]))]
+    yield "extras", ", ".join(installed_extras) or "none"
+    if missing := [f"{extra}: {use}" for extra, use in _EXTRAS.items() if extra not in installed_extras]:
         yield "not installed", "; ".join(missing)
 
 

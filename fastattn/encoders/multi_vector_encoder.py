@@ -174,10 +174,10 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     """float32 arrays [T, width]; InputError for anything else."""
     if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
         raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
-    checked = []
+    arrays = []
     for number, x_TE in enumerate(vectors):
         if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
             found = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
             raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
-        checked.append(np.ascontiguousarray(x_TE, np.float32))
-    return checked
+        arrays.append(np.ascontiguousarray(x_TE, np.float32))
+    return arrays

@@ -143,12 +143,12 @@ def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[
     is_single = bool(pair_list) and isinstance(pair_list[0], str)
     if is_single:
         pair_list = [pair_list]
-    checked = []
+    valid_pairs = []
     for number, pair in enumerate(pair_list):
         if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
             raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
         for text in pair:
             if not isinstance(text, str):
                 raise InputError(f"a pair must be two str, number {number} holds a {type(text).__name__}")
-        checked.append((str(pair[0]), str(pair[1])))
-    return checked, is_single
+        valid_pairs.append((str(pair[0]), str(pair[1])))
+    return valid_pairs, is_single

@@ -296,9 +296,10 @@ class TextVectors:
     def _uncut_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
         """{index of a text that was cut: all its ids, without special tokens}."""
         tokenizer = self._tokenizer
-        longest = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
-        whole_ids = tokenizer.encode_whole([texts[b] for b in longest], self._threads)
-        return {b: ids for b, ids in zip(longest, whole_ids) if len(ids) > tokenizer.room}
+        # A text with as many ids was cut, or has just this length.
+        candidates = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]
+        whole_ids = tokenizer.encode_whole([texts[b] for b in candidates], self._threads)
+        return {b: ids for b, ids in zip(candidates, whole_ids) if len(ids) > tokenizer.room}
 
     def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
         """(ids, how many of them are neither special nor the prompt's) of the fewest windows that hold a text."""

@@ -48,25 +48,25 @@ ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess
 class KeyQuota:
     """The characters of texts that a key may use a minute; used characters become available again bit by bit.
 
-    most   characters a minute; 0: any number
-    share  the share of ``most`` that becomes available again in this process
+    limit  the most characters a minute; 0: any number
+    share  the share of ``limit`` that becomes available again in this process
     """
 
-    def __init__(self, most: int = 0, share: float = 1.0):
-        self._most, self._per_second = most, most * share / 60
-        self._available, self._updated, self._total = float(most), time.monotonic(), 0
+    def __init__(self, limit: int = 0, share: float = 1.0):
+        self._limit, self._per_second = limit, limit * share / 60
+        self._available, self._updated, self._total = float(limit), time.monotonic(), 0
 
     def usage(self) -> tuple[int, int]:
         """(used characters that are not available again, the most a minute); without a quota (all used so far, 0)."""
         self._restore()
-        return (math.ceil(self._most - self._available), self._most) if self._most else (self._total, 0)
+        return (math.ceil(self._limit - self._available), self._limit) if self._limit else (self._total, 0)
 
     def take(self, characters: int) -> None:
         """Take so many characters; if fewer are available, a Refusal says when there will be enough, if ever."""
         self._restore()
-        if self._most and characters > self._most:
-            raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
-        if self._most and characters > self._available:
+        if self._limit and characters > self._limit:
+            raise Refusal(413, f"this key may have {self._limit} characters a minute, the request has {characters}")
+        if self._limit and characters > self._available:
             seconds = math.ceil((characters - self._available) / self._per_second)
             raise Refusal(429, f"this key's characters of this minute are used up; again in {seconds} s", seconds)
         self._available -= characters
@@ -75,7 +75,7 @@ class KeyQuota:
     def _restore(self) -> None:
         now = time.monotonic()
         restored, self._updated = (now - self._updated) * self._per_second, now
-        self._available = min(self._most, self._available + restored) if self._most else 0.0
+        self._available = min(self._limit, self._available + restored) if self._limit else 0.0
 
 
 class Gate:
@@ -95,7 +95,7 @@ class Gate:
         self._app, self._settings = app, settings
         self._error_body, self._route_path = error_body, route_path
         keys = read_keys(settings.keys) if settings.keys else {}
-        self._keys = {key: KeyQuota(most, 1 / settings.processes) for key, most in keys.items()}
+        self._keys = {key: KeyQuota(limit, 1 / settings.processes) for key, limit in keys.items()}
         self._common_quota = KeyQuota()
         # Requests in progress, and requests among these whose key is not read yet.
         self._request_count, self._unidentified_count = 0, 0
@@ -143,10 +143,10 @@ class Gate:
 
         is_unidentified  whether the key is in a body that is still to be read: fewer such requests may be in progress
         """
-        most = self._settings.requests
-        too_many = is_unidentified and self._unidentified_count >= max(1, most // UNIDENTIFIED_SHARE)
-        if scope["path"] not in PATHS_WITHOUT_LIMIT and (self._request_count >= most or too_many):
-            raise Refusal(429, f"{most} requests are in progress, as many as may be", 1)
+        limit = self._settings.requests
+        too_many = is_unidentified and self._unidentified_count >= max(1, limit // UNIDENTIFIED_SHARE)
+        if scope["path"] not in PATHS_WITHOUT_LIMIT and (self._request_count >= limit or too_many):
+            raise Refusal(429, f"{limit} requests are in progress, as many as may be", 1)
         self._request_count += 1
         self._unidentified_count += is_unidentified
         try:

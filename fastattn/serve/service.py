@@ -411,20 +411,20 @@ async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any])
 
 
 class Meter:
-    """Charges a request's caller for the characters of documents' texts, and refuses more than ``most``.
+    """Charges a request's caller for the characters of documents' texts, and refuses more than ``limit``.
 
     is_over  set when the request has ended, so that no further text is translated
     """
 
-    def __init__(self, most: int):
-        self._most, self._characters, self.is_over = most, 0, False
+    def __init__(self, limit: int):
+        self._limit, self._characters, self.is_over = limit, 0, False
 
     def count(self, texts: Iterable[str]) -> Iterator[str]:
         """The texts, one by one, each after its charge."""
         for text in texts:
             self._characters += len(text)
-            if self.is_over or self._characters > self._most:
-                raise Refusal(413, f"a request may have {self._most} characters, this document has more")
+            if self.is_over or self._characters > self._limit:
+                raise Refusal(413, f"a request may have {self._limit} characters, this document has more")
             QUOTA.get().take(len(text))
             yield text
 

@@ -25,12 +25,12 @@ class StoredFile(NamedTuple):
 class FileStore:
     """Files of one kind in a folder.
 
-    most     the most files of a caller
+    limit    the most files of a caller
     seconds  the age at which a file is removed
     """
 
-    def __init__(self, folder: Path, most: int, seconds: float):
-        self._folder, self._most, self._seconds = folder, most, seconds
+    def __init__(self, folder: Path, limit: int, seconds: float):
+        self._folder, self._limit, self._seconds = folder, limit, seconds
 
     def put(self, caller: Hashable, content: bytes, **fields: Any) -> StoredFile:
         """Keep content for a caller; raises what ``check_room`` raises."""
@@ -45,8 +45,8 @@ class FileStore:
 
     def check_room(self, caller: Hashable) -> None:
         """Refusal if the caller has as many files as a caller may have."""
-        if len(self.files_of(caller)) >= self._most:
-            raise Refusal(429, f"{self._most} files are kept for each caller: delete some")
+        if len(self.files_of(caller)) >= self._limit:
+            raise Refusal(429, f"{self._limit} files are kept for each caller: delete some")
 
     def files_of(self, caller: Hashable) -> list[StoredFile]:
         """The caller's files without their contents, oldest first; removes all callers' files that are too old."""

@@ -113,7 +113,7 @@ def test_a_glossary_is_its_keys(pulled, tmp_path):
 
 
 def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):
-    store = FileStore(tmp_path / "kept" / "files", most=2, seconds=60.0)
+    store = FileStore(tmp_path / "kept" / "files", limit=2, seconds=60.0)
     first = store.put("a", b"1", name="n")
     assert store.get("a", first.id).content == b"1" and store.files_of("b") == []
     with pytest.raises(Refusal, match="nothing with this id"):

@@ -124,7 +124,8 @@ async def translate_batch(body: MTranServerBatch, service: InjectedService) -> d
 @router.post("/imme", summary="Immersive Translate's")
 async def translate_page(body: ImmersiveBody, service: InjectedService) -> dict[str, Any]:
     translations = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
-    return {"translations": [{"detected_source_lang": one.source, "text": one.text} for one in translations]}
+    entries = [{"detected_source_lang": translation.source, "text": translation.text} for translation in translations]
+    return {"translations": entries}
 
 
 @router.get("/languages")
