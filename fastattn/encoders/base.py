@@ -156,6 +156,7 @@ class EncodingWorker:
         self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
+        """Encode the next waiting batches in a pass; False if no batch waits."""
         rows = 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
@@ -166,19 +167,19 @@ class EncodingWorker:
         tickets = self.slot.take(has_room)
         if not tickets:
             return False
-        rows_ND, starts_B1 = self.encode(*(_concatenated(tickets, name) for name in ("ids_B", "types_B", "visible_B")))
-        first = 0
+        rows_ND, starts_B1 = self.encode(*(_join(tickets, name) for name in ("ids_B", "types_B", "visible_B")))
+        begin = 0  # the number of a batch's first sentence
         for ticket in tickets:
-            end = first + len(ticket.job.ids_B)
-            self.slot.finish(ticket, ticket.job.make_results(rows_ND, starts_B1[first : end + 1]))
-            first = end
+            end = begin + len(ticket.job.ids_B)
+            self.slot.finish(ticket, ticket.job.make_results(rows_ND, starts_B1[begin : end + 1]))
+            begin = end
         return True
 
     def drop(self) -> None:
         """Do nothing: between two passes no batch is in progress."""
 
 
-def _concatenated(tickets: Sequence[Ticket], name: str) -> Any:
+def _join(tickets: Sequence[Ticket], name: str) -> Any:
     """The attribute ``name`` of all tickets' batches, end to end; None where the attribute is None."""
     if getattr(tickets[0].job, name) is None:
         return None
@@ -194,8 +195,7 @@ def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
     total_rows, max_rows = sum(lengths), MOST_ROWS
     if threads > 1 and total_rows >= 2 * LEAST_ROWS * threads:
         max_rows = min(MOST_ROWS, max(LEAST_ROWS, total_rows // (4 * threads)))
-    batches: list[list[int]] = []
-    rows = 0
+    batches, rows = list[list[int]](), 0
     for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
         if not batches or rows + lengths[b] > max_rows:
             batches.append([])

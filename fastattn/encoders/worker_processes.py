@@ -24,9 +24,8 @@ class EncodingProcesses:
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least_texts = sharing.least_texts
-        self._pool = ProcessPool(
-            sharing.processes, [f"{__package__}.worker", os.path.abspath(path), precision, device, sharing.threads]
-        )
+        arguments = [f"{__package__}.worker", os.path.abspath(path), precision, device, sharing.threads]
+        self._pool = ProcessPool(sharing.processes, arguments)
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
