@@ -14,7 +14,7 @@ from fastattn.system.atomic_files import write_whole
 ID = re.compile("[0-9a-f]{32}")
 
 
-class StoredFile(NamedTuple):
+class ClientFile(NamedTuple):
     """A caller's file: its content, and what describes the content."""
 
     id: str
@@ -32,10 +32,10 @@ class FileStore:
     def __init__(self, folder: Path, limit: int, seconds: float):
         self._folder, self._limit, self._seconds = folder, limit, seconds
 
-    def put(self, caller: Hashable, content: bytes, **fields: Any) -> StoredFile:
+    def put(self, caller: Hashable, content: bytes, **fields: Any) -> ClientFile:
         """Keep content for a caller; raises what ``check_room`` raises."""
         self.check_room(caller)
-        stored = StoredFile(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
+        stored = ClientFile(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(0o700, exist_ok=True)
         (self._folder / f"{stored.id}.content").write_bytes(content)
@@ -48,12 +48,12 @@ class FileStore:
         if len(self.files_of(caller)) >= self._limit:
             raise Refusal(429, f"{self._limit} files are kept for each caller: delete some")
 
-    def files_of(self, caller: Hashable) -> list[StoredFile]:
+    def files_of(self, caller: Hashable) -> list[ClientFile]:
         """The caller's files without their contents, oldest first; removes all callers' files that are too old."""
         files = [self._read(path.stem, caller) for path in self._folder.glob("*.json")]
         return sorted(filter(None, files), key=lambda stored: stored.fields["created"])
 
-    def get(self, caller: Hashable, id: str) -> StoredFile:
+    def get(self, caller: Hashable, id: str) -> ClientFile:
         """The caller's file with this id, perhaps written with hyphens; Refusal if there is none."""
         id = id.replace("-", "")
         stored = self._read(id, caller) if ID.fullmatch(id) else None
@@ -64,7 +64,7 @@ class FileStore:
     def delete(self, caller: Hashable, id: str) -> None:
         self._remove(self.get(caller, id).id)
 
-    def _read(self, id: str, caller: Hashable) -> StoredFile | None:
+    def _read(self, id: str, caller: Hashable) -> ClientFile | None:
         """The caller's file with this id, without its content; None if there is none or it was removed as too old."""
         try:
             entry = json.loads((self._folder / f"{id}.json").read_bytes())
@@ -73,7 +73,7 @@ class FileStore:
         if time.time() - entry["fields"]["created"] > self._seconds:
             self._remove(id)
             return None
-        return StoredFile(id, entry["fields"], b"") if entry["caller"] == str(caller) else None
+        return ClientFile(id, entry["fields"], b"") if entry["caller"] == str(caller) else None
 
     def _remove(self, id: str) -> None:
         for suffix in (".json", ".content"):

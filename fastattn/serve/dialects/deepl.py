@@ -17,7 +17,7 @@ from fastattn.errors import InputError
 from fastattn.printable import printable
 from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code, visible_text
-from fastattn.serve.stored import StoredFile
+from fastattn.serve.stored import ClientFile
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
@@ -151,7 +151,7 @@ async def _glossary_terms(service: Service, id: str | None, source: str | None, 
     return terms
 
 
-def _glossary_fields(stored: StoredFile) -> dict[str, Any]:
+def _glossary_fields(stored: ClientFile) -> dict[str, Any]:
     fields = dict(stored.fields)
     created = datetime.fromtimestamp(fields.pop("created"), timezone.utc).isoformat()
     return {"glossary_id": stored.id, "ready": True, **fields, "creation_time": created}
