@@ -1,4 +1,4 @@
-"""MultiVectorEncoder: texts in, a vector a token out; queries and documents are compared token by token: ColBERT."""
+"""MultiVectorEncoder: texts in, a vector a token out, by which queries and documents are compared (ColBERT)."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -100,8 +100,8 @@ class MultiVectorEncoder(EncoderBase):
         prompt_name, prompt  put before every text, chosen as for ``Encoder.encode``
         Raises InputError for other values.
         """
-        before = find_prompt(self._text, prompt_name, prompt, task)
-        return self._run(partial(self._plan, before, task), texts, show_progress_bar)
+        chosen_prompt = find_prompt(self._text, prompt_name, prompt, task)
+        return self._run(partial(self._plan, chosen_prompt, task), texts, show_progress_bar)
 
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
@@ -110,8 +110,8 @@ class MultiVectorEncoder(EncoderBase):
         or the mean where the checkpoint says so; -inf for a document without vectors.
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
-        single = isinstance(queries, np.ndarray) and queries.ndim == 2
-        queries_Q = _checked_vectors("queries", [queries] if single else queries, self.dimension)
+        is_single = isinstance(queries, np.ndarray) and queries.ndim == 2
+        queries_Q = _checked_vectors("queries", [queries] if is_single else queries, self.dimension)
         documents_D = _checked_vectors("documents", documents, self.dimension)
         scores_QD = np.empty((len(queries_Q), len(documents_D)), np.float32)
         ops = self._loaded.ops
@@ -128,7 +128,7 @@ class MultiVectorEncoder(EncoderBase):
                         scores_QD[q, first:end] = peaks_DT.sum(axis=1)
         if self._settings.mean:
             scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in queries_Q], np.float32)
-        return scores_QD[0] if single else scores_QD
+        return scores_QD[0] if is_single else scores_QD
 
     def _plan(self, prompt: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         settings, threads = self._settings, self._loaded.threads
@@ -176,10 +176,10 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     """float32 arrays [T, width]; InputError for anything else."""
     if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
         raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
-    checked = []
+    arrays = []
     for number, x_TE in enumerate(vectors):
         if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
             found = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
             raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
-        checked.append(np.ascontiguousarray(x_TE, np.float32))
-    return checked
+        arrays.append(np.ascontiguousarray(x_TE, np.float32))
+    return arrays
