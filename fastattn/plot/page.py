@@ -71,7 +71,7 @@ SCRIPT = r"""
       const context = canvas.getContext("2d"), image = context.createImageData(width, height);
       for (let y = 0, i = 0; y < height; y++)
         for (let x = 0; x < width; x++, i += 4) {
-          const colour = 3 * Math.round(weights[largest(y, x)] * 255 / levels);
+          const colour = 3 * Math.round(weights[indexOfLargest(y, x)] * 255 / levels);
           image.data.set([colours[colour], colours[colour + 1], colours[colour + 2], 255], i);
         }
       context.putImageData(image, 0, 0);
