@@ -31,7 +31,7 @@ from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
-from fastattn.text.tool_calls import AnswerParts, SplitAnswer, answer_parts
+from fastattn.text.tool_calls import AnswerParts, SplitAnswer, split_answer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors, join_rows
@@ -330,7 +330,7 @@ class Service:
             arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
-            parts = [answer_parts(generation.text, *splitting) for generation in generations]
+            parts = [split_answer(generation.text, *splitting) for generation in generations]
             return ModelAnswers(name, generations, parts, generator.decode)
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
