@@ -359,7 +359,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         meter.pay(STEP_PRICE)
         data: Any = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
-        if isinstance(data, (str, *_CONTAINERS)):
+        is_data = isinstance(data, (str, *_CONTAINERS))  # a name, so that types of ``data`` are not narrowed
+        if is_data:
             if name == "join":
                 args = (list(*args),)
                 meter.pay(len(args[0]) * len(data))
