@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
 # Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download", "", "resolve"),),
-    "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
+    "beginning with sentencepiece": (("translation.translator", "", "start_loading"),),
     "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
     "reading the checkpoint": (("loading.model_cache", "", "_read"),),
     "tokenizer": (("translation.translator", "", "TranslationTokenizer"),),

@@ -1,4 +1,4 @@
-"""The forms of documents, by the names of their files."""
+"""The forms of documents, which are the formats of their files, by the files' suffixes."""
 
 import os
 from pathlib import PurePath
@@ -7,7 +7,7 @@ from pathlib import PurePath
 FORMS = ("txt", "html", "md", "srt", "po", "xliff", "docx", "odt", "epub", "csv", "tsv", "jsonl")
 OTHER_SUFFIXES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
 OTHER_SUFFIXES |= dict.fromkeys(("htm", "xhtml"), "html")
-# Parts that are translated on request: comments of Word and OpenDocument texts, title and description of Markdown.
+# Translated on request: the comments of Word and OpenDocument texts, the title and the description of Markdown.
 EXTRAS = ("comments", "front-matter")
 TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives name their encodings
 FIELD_FORMS = ("csv", "tsv", "jsonl")

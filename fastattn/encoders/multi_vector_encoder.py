@@ -44,7 +44,7 @@ class MultiVectorEncoder(EncoderBase):
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.keep_whole(settings.markers)
-        unknown, indices = tokenizer.unknown, (tokenizer.index(word) for word in settings.skipped)
+        unknown, indices = tokenizer.unknown_id, (tokenizer.index(word) for word in settings.skipped)
         self._skipped_ids = np.array([i for i in indices if i is not None and i != unknown], np.int32)
         self._expansion_id = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._expansion_id is None:

@@ -186,7 +186,7 @@ class TokenClassifier(EncoderBase):
         """The tokens of the text, without the special tokens around them."""
         tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
-        unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
+        unknown, marks_parts = tokenizer.unknown_id, tokenizer.marks_parts
         tokens = []
         for index in range(before, len(spans.ids_T) - after):
             (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])

@@ -1,4 +1,4 @@
-"""Labels of rows and columns: checks, text that XML and HTML allow, truncation, and the step at which they fit."""
+"""Labels of rows and columns: checks, text that XML and HTML allow, truncation, and the steps at which labels fit."""
 
 import operator
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     except TypeError:
         raise InputError(f"{name} should be a list of {length} labels, got {described(labels)}") from None
     if len(label_list) != length:
-        got = "more" if len(label_list) > length else len(label_list)
-        raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {got}")
+        actual = "more" if len(label_list) > length else len(label_list)
+        raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {actual}")
     texts = []
     for i, label in enumerate(label_list):
         try:
@@ -41,7 +41,7 @@ def checked_title(title: str | None) -> str:
 
 
 def printable_text(text: str) -> str:
-    r"""At most MOST_CHARACTERS of a text; what a page acts on or XML forbids is escaped, as ``\n``, ``\u202e``."""
+    r"""At most MOST_CHARACTERS of a text, with escapes for control characters and for characters that XML forbids."""
     shortened = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
     return escape_controls(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 

@@ -31,7 +31,7 @@ from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code, likely_languages
-from fastattn.text.tool_calls import AnswerParts, SplitAnswer, answer_parts
+from fastattn.text.tool_calls import AnswerParts, SplitAnswer, split_answer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors, join_rows
@@ -333,7 +333,7 @@ class Service:
             arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
-            split_answers = [answer_parts(generation.text, *splitting_arguments) for generation in generations]
+            split_answers = [split_answer(generation.text, *splitting_arguments) for generation in generations]
             return ModelAnswers(name, generations, split_answers, generator.decode)
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
