@@ -228,9 +228,8 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
         if terms > 1:
             sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole_size, offset), sums, 1))
         for n, value in enumerate(sums):
-            address = builder.add(
-                out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4))
-            )
+            row, column = builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)
+            address = builder.add(out, builder.add(row, column))
             emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), address)
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
