@@ -65,7 +65,7 @@ def _add_byte_pairs(emitter: Emitter, words, word, sums):
     return emitter.builder.add(sums, emitter.call(name, sums.type, *values))
 
 
-def _add_parted(emitter: Emitter, words, word, sums):
+def _add_even_and_odd(emitter: Emitter, words, word, sums):
     """Products of the even bytes and then of the odd bytes as int16; their sums fit as in ``_add_byte_pairs``."""
     b, row = emitter.builder, ir.VectorType(I16, 2)
     both = b.bitcast(word, row)
@@ -106,7 +106,7 @@ def product_for(target: Target = TARGET) -> NibbleProduct:
         return _by_fours(add_signed, False)
     if target.int8 == "pairs" and target.lanes in MADD_BYTES:
         return NibbleProduct(_zero_halves, _add_byte_pairs, _total_of_pairs)
-    return NibbleProduct(_zero_halves, _add_parted, _total_of_halves)
+    return NibbleProduct(_zero_halves, _add_even_and_odd, _total_of_halves)
 
 
 class GroupedNumbers(NamedTuple):

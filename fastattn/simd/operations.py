@@ -22,7 +22,7 @@ from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
 OPERATIONS: dict[str, Callable] = {}  # name -> the function that compiled code calls
-_RULES: dict[str, "_Operation"] = {}
+_DEFINITIONS: dict[str, "_Operation"] = {}
 FAILURES: list[str] = []  # why operations have no type, latest last; the compiler of a function clears the list
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
@@ -45,7 +45,7 @@ class _Operation:
             values; "bits": a truth value if all operands are, else a number; "shift": whole; "where": as the second and
             third operand
     count   the number of operands
-    floats, wholes, truths  emit the operation from a LaneEmitter and operands of that kind; None: it takes no such ones
+    floats, wholes, truths  emit the operation from a LaneEmitter and operands of that kind; None: there is no such code
     """
 
     def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
@@ -111,7 +111,7 @@ def _wholes(in_lanes: bool, long: bool):
 def _define(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
     """Define an operation and the function that compiled code calls.
 
-    special  (builder, *operands) -> the result, or None for operands that it does not take; for no builder the type
+    special  (builder, *operands) -> the result, or None for operands that it does not take; (None, *operands) -> a type
     """
     operation = _Operation(rule, count, floats, wholes, truths)
 
@@ -150,7 +150,7 @@ def _define(name: str, rule: str, count: int, floats=None, wholes=None, truths=N
             return special(builder, *map(_Operand, values, kinds))
         return operation.emit(builder, kinds, values)
 
-    OPERATIONS[name], _RULES[name] = stub, operation
+    OPERATIONS[name], _DEFINITIONS[name] = stub, operation
 
 
 def name_of(kind) -> str:
@@ -163,7 +163,7 @@ def name_of(kind) -> str:
 
 def result_of(name: str, *kinds):
     """The type of an operation's result for operands of these types; None: it takes no such operands."""
-    return _RULES[name].resolve(kinds)
+    return _DEFINITIONS[name].resolve(kinds)
 
 
 # Sums and differences of a run of positions and a scalar, and comparisons.
@@ -303,7 +303,7 @@ def _condition(builder, x: _Operand):
     """The condition of an ``if`` that remains a branch: a truth value that all lanes share."""
     if x.kind in IN_LANES:
         return None
-    return types.boolean if builder is None else _RULES["truth"].emit(builder, [x.kind], [x.value])
+    return types.boolean if builder is None else _DEFINITIONS["truth"].emit(builder, [x.kind], [x.value])
 
 
 def _range_bound(builder, x: _Operand):
@@ -316,7 +316,7 @@ def _range_bound(builder, x: _Operand):
 def _scalar_operand(builder, x: _Operand):
     """An operand of a function that only Numba knows."""
     if is_float(x.kind) and x.kind != VECTOR:
-        return types.float32 if builder is None else _RULES["to_float"].emit(builder, [x.kind], [x.value])
+        return types.float32 if builder is None else _DEFINITIONS["to_float"].emit(builder, [x.kind], [x.value])
     return _range_bound(builder, x)
 
 
