@@ -98,7 +98,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
     scratch  the address of room for a run, for part.rows windows and their addresses, then for the staged rows
     """
 
-    def addresses(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
+    def by_addresses(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
         (zeros, spare), size = clear_run(part, scratch), weights.shape[1] * 4
         runs = weights.shape[1] // (part.taps * part.channels)
         table = spare + part.rows * size
@@ -108,7 +108,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
             address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, entries)
         return StagedRows(table, runs * 8, table)
 
-    def gathered(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
+    def by_rows(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
         (zeros, rows), length, zero = clear_run(part, scratch), part.taps * part.channels, splat(ZERO)
         width = window.size[0] * window.size[1] * part.channels
         table = rows + part.rows * width * 4
@@ -122,7 +122,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
                         store_part(load_part(source + c * 4, length - c, zero), target + (at + c) * 4, length - c)
         return stage_rows(weights, staging, rows, count, width, table + width // length * 8, part.rows)
 
-    return addresses if PRECISIONS[weights.dtype] == "float32" else gathered
+    return by_addresses if PRECISIONS[weights.dtype] == "float32" else by_rows
 
 
 @inner_overload
@@ -226,8 +226,9 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
 
 @kernel
 def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual_NF, scratch_PB, y_NF):
-    """3x3 convolutions of stride 1 by patches of 4x4 pixels, the window ``patches``: see fastattn.simd.convolution.
+    """``_convolve`` with 3x3 windows of stride 1, by patches of 4x4 pixels: see fastattn.simd.convolution.
 
+    patches     the window that moves over the image from patch to patch
     panels_PSN  of all 16 products, one after another; the channels, and the outputs, are a multiple of LANES
     part        a task has ``part.rows`` patches
     """

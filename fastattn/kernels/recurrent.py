@@ -288,16 +288,10 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
         arrays = forward
         if direction > 0:
             weights, arrays = backward_weights, backward
-        layer = Layer(
-            Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4),
-            Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4),
-            states.hidden + direction * units,
-            states.cell + direction * units,
-            form.cell,
-            gates,
-            units,
-            direction > 0,
-        )
+        inputs = Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4)
+        hidden = Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4)
+        column, cell_column = states.hidden + direction * units, states.cell + direction * units
+        layer = Layer(inputs, hidden, column, cell_column, form.cell, gates, units, direction > 0)
         count = (B - first + form.sentences - 1) // form.sentences
         first_block = blocks * units_part // form.units_parts
         end_block = blocks * (units_part + 1) // form.units_parts

@@ -250,8 +250,8 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
         builder = emitter.builder
         query_rows = emitter.row_addresses(query.address, query.distance, queries)
         key_rows, in_step = _row_addresses(emitter, table, rows), rows if queries > 1 else ROWS_IN_STEP
-        vectors = _emit_grouped_sums(emitter, comparison, key_rows, width, query_rows, measured, ahead, in_step)
-        sums, squares = (_lane_sums(emitter, comparison, vectors_of_sums) for vectors_of_sums in vectors)
+        both_sums = _emit_grouped_sums(emitter, comparison, key_rows, width, query_rows, measured, ahead, in_step)
+        sums, squares = (_lane_sums(emitter, comparison, vectors) for vectors in both_sums)
         bits = ir.Constant(I64, 0)
         for n, total in enumerate(sums):
             skip = I64(n * SIZE)
