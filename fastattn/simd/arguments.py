@@ -30,7 +30,6 @@ STAGED_ROWS, STAGED_START = (TILE_ROWS, TILE_BYTES) if TARGET.tiles else (1, 1)
 GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP, PACKED_GROUP_8 = 32, 40, 20, 34
 GROUPED_ROWS = 12 if TARGET.registers == 32 else 6
 
-
 # Rows of float32, or of weights; with a distance of 0 one row, repeated.
 Rows = namedtuple("Rows", "address distance")
 # Rows, or one row, staged by ``stage_rows``, and their factors, which integers alone have.

@@ -171,7 +171,8 @@ def _emit_sum_of_quotients(emitter: Emitter, numerators: list, denominators: lis
         products = [emitter.multiply(numerators[n], denominators[n + 1]) for n in pairs]
         numerators = [emitter.fma(numerators[n + 1], denominators[n], products[n // 2]) for n in pairs]
         denominators = [emitter.multiply(denominators[n], denominators[n + 1]) for n in pairs]
-    return emitter.divide(numerators[0], denominators[0])
+    (numerator,), (denominator,) = numerators, denominators
+    return emitter.divide(numerator, denominator)
 
 
 def make_tanh_tile(rows: int, vectors: int, exponential: bool):
