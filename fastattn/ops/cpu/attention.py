@@ -7,22 +7,22 @@ import numpy as np
 
 from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.kernels.attention.arguments import (
+    CHUNK_FLOATS,
     COLUMNS,
     DISTANCE_KEYS,
-    INDICES,
-    INTEGERS,
+    GROUP_ROWS,
+    INDEX_FLOATS,
     KEYS,
-    LONG,
     NO_FUNCTION,
+    RANGE_FLOATS,
     ROWS,
     STRIP,
-    TOGETHER,
-    WIDE,
+    TILE_FLOATS,
     MaskArguments,
     OutputArguments,
     ScoreArguments,
     ShapeArguments,
-    slot_layout,
+    scratch_layout,
     whole_columns,
 )
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS, NO_LONGS
@@ -167,8 +167,8 @@ def _shape_of(N: int, heads: Heads, narrow: bool, threads: int) -> tuple[ShapeAr
     columns, alignment = whole_columns(value_width), 16
     key_floats = KEYS * (whole_columns(width) + columns + ROWS)
     seen_floats = (ROWS * KEYS + 3) // 4 + LANES
-    row_floats = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
-    floats = key_floats + row_floats + seen_floats + INDICES + narrow * KEYS * max(width, value_width) + alignment
+    row_floats = limit * (LANES + columns + width + 1 + RANGE_FLOATS) + ROWS
+    floats = key_floats + row_floats + seen_floats + INDEX_FLOATS + narrow * KEYS * max(width, value_width) + alignment
     return ShapeArguments(H, G, width, value_width, limit), floats
 
 
@@ -210,7 +210,7 @@ def attention(
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
     extra_floats = 0
     if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
-        extra_floats = ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * heads.width
+        extra_floats = ROWS * TILE_FLOATS + STRIP * KEYS + DISTANCE_KEYS * CHUNK_FLOATS + ROWS * heads.width
     attend_batch((query_NE, key_ME, value_ME, out_NF), strides, batch, heads, NO_MASK, scores, outputs, extra_floats)
     return out_NF
 
@@ -223,7 +223,7 @@ GRAIN = 1 << 17  # products that are worth a further thread: 10 to 30 us, agains
 @lru_cache(256)
 def _scratch_size(heads: int, width: int, value_width: int, stride: int) -> int:
     """The number of scratch floats of a thread."""
-    return TOGETHER * slot_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
+    return GROUP_ROWS * scratch_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
 
 
 def attention_step(

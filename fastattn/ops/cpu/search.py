@@ -5,7 +5,7 @@ import numpy as np
 from fastattn.kernels.arguments import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS, Corpus
 from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE, RowWidth
+from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE_BYTES, RowWidth
 
 _search = kernel_named("search", "_search")
 
@@ -18,10 +18,12 @@ def _stage(queries_QD: np.ndarray, corpus_itemsize: int, bits: bool) -> tuple[np
     count, rows = (1, ROWS_OF_ONE) if Q == 1 else (-(-Q // QUERIES) * QUERIES, ROWS)
     is_integer = queries_QD.dtype != np.float32 and not bits
     step = SIZE // corpus_itemsize
-    staged_QW = np.zeros((count, -(-D // step) * step), np.int16 if is_integer and not WHOLE else queries_QD.dtype)
+    staged_QW = np.zeros(
+        (count, -(-D // step) * step), np.int16 if is_integer and not WHOLE_BYTES else queries_QD.dtype
+    )
     staged_QW[:Q, :D] = queries_QD
     starts_Q = np.zeros(count, np.int32)
-    if is_integer and WHOLE:
+    if is_integer and WHOLE_BYTES:
         starts_Q = staged_QW.sum(axis=1, dtype=np.int32) * np.int32(-128 if queries_QD.dtype == np.int8 else 128)
     is_float16 = queries_QD.itemsize > corpus_itemsize  # of the corpus; the kernel is compiled for ``dtype``
     dtype = np.uint32 if bits else np.uint16 if is_float16 else queries_QD.dtype
