@@ -19,11 +19,11 @@ from fastattn.weights.huggingface.tokenizer_files import (
     CL100K,
     SPACE,
     assemble,
-    chat_template,
+    join_chat_templates,
     merges_by_scores,
     pairs_model,
     spaces_decoder,
-    template,
+    text_template,
 )
 
 GGML, CHAT_KEY = "tokenizer.ggml.", "tokenizer.chat_template"
@@ -108,14 +108,14 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
     bos, eos = ([tokens[special_ids[name]]] if flags[name] and special_ids[name] >= 0 else [] for name in flags)
     if bos or eos:
         pair = [*bos, "A", *eos, *bos, "B", *eos]
-        tokenizer["post_processor"] = template([*bos, "A", *eos], pair, vocabulary.ids)
+        tokenizer["post_processor"] = text_template([*bos, "A", *eos], pair, vocabulary.ids)
     known_ends = {index for index, token in vocabulary.of_types(CONTROL, USER) if token in ENDS}
     own_ends = {special_ids[name] for name in ("eos", "eot", "eom")} - {-1}
     return GeneratorText(
         tokenizer=json.dumps(tokenizer).encode(),
         max_length=max_length,
         end_ids=tuple(sorted(own_ends | known_ends)),
-        chat_template=chat_template(*(metadata.string(CHAT_KEY + suffix, "") for suffix in ("", ".tool_use"))),
+        chat_template=join_chat_templates(*(metadata.string(CHAT_KEY + suffix, "") for suffix in ("", ".tool_use"))),
         special_tokens={field: tokens[special_ids[name]] for name, field in FIELDS.items() if special_ids[name] >= 0},
     )
 

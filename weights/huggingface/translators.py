@@ -13,7 +13,7 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.architectures.architecture import architecture_in, refuse
 from fastattn.weights.huggingface.architectures.translator import MOST_POSITIONS, SHARED, TranslatorArchitecture
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
-from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
+from fastattn.weights.huggingface.generation import generation_values, never_produced_ids, read_settings
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
@@ -71,7 +71,10 @@ def read_translator(folder: Folder) -> Checkpoint:
     spec = architecture.spec(config)
     text = architecture.text(folder, config, decoding, spec)
     settings = read_settings(generation, text.target_vocabulary, generation is not config)
-    suppressed, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
+    suppressed, rows = (
+        never_produced_ids(generation, [decoding.integer("eos_token_id")]),
+        spec.stacks["decoder"].vocabulary,
+    )
     for number in suppressed:
         if number >= rows:
             raise decoding.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
