@@ -81,7 +81,7 @@ def load_encoder(folder: Folder, prefix: str, config: JsonObject, spec: StackSpe
         projection = take_projection(stored, PROJECTION, spec.width, where)
         text = dataclasses.replace(text, dense=((projection, None, "none"),))
     with suppress(CheckpointError):  # where there is no head, read_head below says why
-        stored = with_ties(stored, _find_head(config, architecture.heads).tied(config))
+        stored = with_ties(stored, _find_head(config, architecture.heads).ties(config))
     model = ModelSpec("encoder", spec)
     mapping, headless = stack_sources(architecture, config, model, stored, where), ""
     try:
@@ -136,7 +136,7 @@ def with_current_names(
         if name in tensors_by_name and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         tensors_by_name[name] = tensor
-    return with_ties(tensors_by_name, architecture.tied(config))
+    return with_ties(tensors_by_name, architecture.ties(config))
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
@@ -180,7 +180,7 @@ def read_head(
     Arguments as of ``stack_sources``.
     """
     head = _find_head(config, heads)
-    spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
+    spec = head.spec(config, stack, _count_labels(config) if head.has_labels else 0)
     mapping = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
     names = {name for entry in mapping.values() for name in entry.source_shapes}
     check_sources(mapping, {name: array for name, array in stored.items() if name in names}, where, MISFIT)
@@ -189,7 +189,7 @@ def read_head(
 
 def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
     """``text`` with the labels of the head, and its functions for probabilities and scores."""
-    if not _find_head(config, heads).labelled:
+    if not _find_head(config, heads).has_labels:
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):

@@ -253,7 +253,7 @@ def _read_tensors(
 def _reshaped(
     stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], column_shape: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """{name: the tensor in ``shape``}; {} unless axes after the first are ``column_shape``, or for () only ones differ."""
+    """{name: the tensor in ``shape``}; {} unless columns have ``column_shape`` or, if that is (), only ones differ."""
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}

@@ -90,7 +90,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     positions = spec.stacks["encoder"].positions.limit
     if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
         raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
-    _tie(stored, architecture.tied(config))
+    _tie(stored, architecture.tied_names(config))
     tensors: dict[str, Any] = canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT)
     _tie_equal_tables(tensors)
     if suppressed_ids:
