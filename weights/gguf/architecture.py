@@ -40,7 +40,7 @@ class Variant:
 
 
 def _gemma_fields(keys: JsonObject, most_layers: int) -> dict[str, Any]:
-    """Gemma's settings. Attention's scale, which no file has, is another in the largest model, of ``most_layers`` layers."""
+    """Gemma's settings. No file has attention's scale; the largest model, of ``most_layers`` layers, has another."""
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     head_width = keys.integer("attention.key_length", 256, minimum=1)
     scalar = width / heads if keys.integer("block_count") == most_layers else head_width

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.gguf import parse_gguf
-from fastattn.weights.gguf.architecture import with_stored_rotation, make_config
+from fastattn.weights.gguf.architecture import make_config, with_stored_rotation
 from fastattn.weights.gguf.tokenizer import SPLITTINGS, read_text
 from fastattn.weights.huggingface.decoders import find_decoder
 from tests import GOLDENS
