@@ -290,12 +290,8 @@ def _rows_of(tensor: Tensor, rows: slice, entry: TensorSources) -> np.ndarray:
 
 
 # Field of DecodingSettings -> transformers' name.
-GENERATION_SETTINGS = {
-    "beam_size": "num_beams",
-    "length_penalty": "length_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "repetition_penalty": "repetition_penalty",
-}
+_EQUAL_NAMES = ("length_penalty", "no_repeat_ngram_size", "repetition_penalty")
+GENERATION_SETTINGS = {"beam_size": "num_beams", **{name: name for name in _EQUAL_NAMES}}
 
 
 def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:

@@ -270,13 +270,10 @@ def _word_piece(files: OlderFiles, defaults: Json) -> tuple[Json, dict[str, int]
     added_tokens, ids = assign_ids(files.tokens, vocabulary, defaults, names, files.folder.where(name))
     model: Json = {"type": "WordPiece", "unk_token": files.tokens.content("unk_token", defaults)}
     model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": LONGEST_WORD, "vocab": vocabulary}
-    normalizer = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": config.boolean("tokenize_chinese_chars", True),
-        "strip_accents": config.boolean("strip_accents") if config.has("strip_accents") else None,
-        "lowercase": config.boolean("do_lower_case", True),
-    }
+    normalizer: Json = {"type": "BertNormalizer", "clean_text": True}
+    normalizer["handle_chinese_chars"] = config.boolean("tokenize_chinese_chars", True)
+    normalizer["strip_accents"] = config.boolean("strip_accents") if config.has("strip_accents") else None
+    normalizer["lowercase"] = config.boolean("do_lower_case", True)
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     return assemble(model, added_tokens, normalizer, {"type": "BertPreTokenizer"}, decoder), ids
 

@@ -22,7 +22,7 @@ from fastattn.weights.huggingface.architectures.bart import LEARNED_TABLE
 from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
 from fastattn.weights.recurrent.mapping import checked_vocabulary
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
-from fastattn.weights.trainers.files import checked_options, read_count, read_options, read_tokenizers
+from fastattn.weights.trainers.files import checked_options, read_options, read_size, read_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING = SPECIAL_TOKENS.index("<pad>")
@@ -141,7 +141,7 @@ def _read_stack(
     name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim")
-    width, heads, layers, inner_width = (read_count(training, f"{name}_{size}", where) for size in sizes)
+    width, heads, layers, inner_width = (read_size(training, f"{name}_{size}", where) for size in sizes)
     table = stored.get(f"{name}.embed_tokens.weight")
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
         raise CheckpointError(
@@ -158,7 +158,7 @@ def _read_stack(
     )
     positions = PositionSpec("none")
     if not options["no_token_positional_embeddings"]:
-        positions = PositionSpec(kind, limit=read_count(training, limit_option, where), start=FIRST_POSITION)
+        positions = PositionSpec(kind, limit=read_size(training, limit_option, where), start=FIRST_POSITION)
     return StackSpec(
         layers=layers,
         width=width,

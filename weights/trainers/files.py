@@ -40,7 +40,7 @@ def checked_options(training: dict[str, Any], supported: Mapping[str, tuple[Any,
     return options
 
 
-def read_count(training: dict[str, Any], name: str, where: str) -> int:
+def read_size(training: dict[str, Any], name: str, where: str) -> int:
     """An option that is a number of layers, heads or units; CheckpointError unless it is from 1 to MAX_INT32."""
     value = training.get(name)
     if type(value) is not int or not 1 <= value <= MAX_INT32:

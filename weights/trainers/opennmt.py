@@ -21,8 +21,8 @@ from fastattn.weights.recurrent.mapping import make_text, map_arrays, merge, shi
 from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
 from fastattn.weights.trainers.files import (
     checked_options,
-    read_count,
     read_options,
+    read_size,
     read_tokenizers,
     read_vocabularies,
 )
@@ -64,8 +64,7 @@ RECURRENT_OPTIONS: dict[str, tuple[Any, ...]] = {
     "bridge": (False,),
     "global_attention": ("general", "dot", "mlp", "none", None),
     "global_attention_function": ("softmax",),
-    "copy_attn": (False,),
-    "coverage_attn": (False,),
+    **dict.fromkeys(("copy_attn", "coverage_attn"), (False,)),
     "context_gate": (None,),
     "position_encoding": (False,),
     "n_src_feats": (0,),
@@ -133,7 +132,7 @@ def _read_stack(
     size_options = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
     if size_options[0] not in training:  # one option, which has had two names, is the size of both stacks
         size_options = ("hidden_size" if "hidden_size" in training else "rnn_size", *size_options[1:])
-    width, heads, layers, inner_width = (read_count(training, option, where) for option in size_options)
+    width, heads, layers, inner_width = (read_size(training, option, where) for option in size_options)
     words_name, positions_name = (name_in_file.replace("STACK", name) for name_in_file in (WORDS, POSITIONS))
     words, positions = stored.get(words_name), stored.get(positions_name)
     if words is None or len(words.shape) != 2 or layers > len(stored) or width % heads:
@@ -187,7 +186,7 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
 def _read_recurrent(folder: Folder, training: dict[str, Any], trainer_file: TrainerFile) -> Checkpoint:
     where = trainer_file.where
     stored = trainer_file.tensors("model", "generator")
-    options, layers = checked_options(training, RECURRENT_OPTIONS, where), read_count(training, "dec_layers", where)
+    options, layers = checked_options(training, RECURRENT_OPTIONS, where), read_size(training, "dec_layers", where)
     base, changes = shipped_mapping("opennmt"), _mapping_changes(options, layers, "generator.0.weight" in stored)
     mapping = JsonObject(merge(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)

@@ -190,17 +190,10 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
 
 def _nomic_gpt2_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
     """(sizes, the name of the norms' epsilon, positions) by GPT-2's names of settings."""
-    architecture.refuse(
-        config,
-        **dict.fromkeys("prenorm parallel_block causal use_rms_norm".split(), False),
-        **dict.fromkeys("qkv_proj_bias mlp_fc1_bias mlp_fc2_bias".split(), False),
-        rotary_emb_fraction=1.0,
-        rotary_emb_interleaved=False,
-        rotary_emb_scale_base=None,
-        scale_attn_by_inverse_layer_idx=False,
-        scale_attn_weights=True,
-        moe_every_n_layers=0,
-    )
+    flags = "prenorm parallel_block causal use_rms_norm qkv_proj_bias mlp_fc1_bias mlp_fc2_bias"
+    rotary_values = {"rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None}
+    values = {"scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "moe_every_n_layers": 0}
+    architecture.refuse(config, **dict.fromkeys(flags.split(), False), **rotary_values, **values)
     act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
     with_act = JsonObject(config.values | {"hidden_act": act}, config.where)
     sizes = architecture.stack_sizes(with_act, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
