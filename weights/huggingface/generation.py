@@ -20,7 +20,7 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 # transformers' name of a limit -> (our name, the least value). LIMITS count the start token too.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Setting that no search here follows -> the values that need no warning; most of these have no effect. A search here ends
+# Setting that no search here follows -> values that need no warning; most of these have no effect. A search here ends
 # when as many answers have ended as there are beams; without early stopping, transformers may find a better answer.
 HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),

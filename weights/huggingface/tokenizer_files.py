@@ -51,7 +51,7 @@ class AddedTokens:
         return replace(self, extra_tokens=self.extra_tokens + [_token(token, self.where) for token in tokens])
 
     def content(self, name: str, defaults: Mapping[str, Any]) -> str:
-        """The content of a named token, from ``defaults`` where the files do not state it, else ""."""
+        """The content of a named token, else that of ``defaults``, else ""."""
         token = self.by_name.get(name, defaults.get(name, ""))
         return str(token["content"] if isinstance(token, dict) else token)
 
@@ -60,7 +60,7 @@ class AddedTokens:
 
         vocabulary  token -> id
         defaults    name -> token: the named tokens that this class of tokenizers has
-        Raises CheckpointError where a file states an id other than the assigned one.
+        Raises CheckpointError where a file states another id than the assigned one.
         """
         tokens: dict[str, tuple[int, Token]] = {}
         by_name = {**{name: _token(token, "") for name, token in defaults.items()}, **self.by_name}
@@ -75,10 +75,10 @@ class AddedTokens:
             next_id += index == next_id
             tokens[content] = (index, overrides.get(content, token))
         for index, token in self.by_id.items():
-            assigned = tokens[token["content"]][0]
-            if assigned != index:
+            assigned_id = tokens[token["content"]][0]
+            if assigned_id != index:
                 raise CheckpointError(
-                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {assigned}"
+                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {assigned_id}"
                 )
         return [{"id": index} | token for index, token in sorted(tokens.values(), key=lambda pair: pair[0])]
 
@@ -93,9 +93,8 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
         values |= read_optional(folder, prefix + "special_tokens_map.json").values
         ids_file = read_optional(folder, prefix + "added_tokens.json")
         where = ids_file.where if folder.contains(prefix + "added_tokens.json") else where
-        by_id = {
-            _parse_id(value, where): _token(token, where, special=False) for token, value in ids_file.values.items()
-        }
+        ids = ids_file.values
+        by_id = {_parse_id(ids[token], where): _token(token, where, special=False) for token in ids}
     if len(by_id) > MOST_ADDED_TOKENS:
         raise CheckpointError(f"{where}: {len(by_id)} added tokens, more than {MOST_ADDED_TOKENS}")
     by_content = {token["content"]: token for token in by_id.values()} if entries else {}
@@ -196,11 +195,8 @@ def _byte_pairs(
     name = files.prefix + "vocab.json"
     vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
     added_tokens, ids = assign_ids(files.tokens, vocabulary, defaults, needed_names, files.folder.where(name))
-    return (
-        pairs_model(vocabulary, _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)),
-        added_tokens,
-        ids,
-    )
+    merges = _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)
+    return pairs_model(vocabulary, merges), added_tokens, ids
 
 
 def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], ignore_merges: bool = False) -> Json:
@@ -243,7 +239,7 @@ def join_chat_templates(default: str, tool_use: str) -> str:
 
 def text_template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> Json:
     """A TemplateProcessing of tokens and the texts "A" and "B"; B and all tokens behind B have type ``second_type``."""
-    special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
+    special_tokens = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
     def pieces(tokens: list[str]) -> list[Json]:
         entries, type_id = [], 0
@@ -253,7 +249,7 @@ def text_template(single: list[str], pair: list[str], ids: dict[str, int], secon
         return entries
 
     processing = {"type": "TemplateProcessing", "single": pieces(single), "pair": pieces(pair)}
-    return processing | {"special_tokens": dict(sorted(special.items()))}
+    return processing | {"special_tokens": dict(sorted(special_tokens.items()))}
 
 
 def _roberta_processing(tokens: AddedTokens, ids: dict[str, int], trim_offsets: bool, prefix_space: bool) -> Json:

@@ -239,13 +239,13 @@ SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification"
 
 
 def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
-    """A classifier of ``rows``, as in HeadSpec, with two layers: the first is of the stack's width, with activation."""
+    """A classifier of ``rows`` (see HeadSpec): a layer of the stack's width with activation ``act``, and a layer."""
     table = as_table({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")})
     return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels, True, stack.width, activation=act), table)
 
 
 def linear_head(rows: str, outer: str) -> HeadSource:
-    """A classifier of ``rows``, as in HeadSpec, with one layer."""
+    """A classifier of ``rows`` (see HeadSpec) in one layer."""
     table = as_table({"head.output.*": sources(f"{outer}.*")})
     return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels), table)
 
@@ -300,7 +300,7 @@ def decoder(
     """The Architecture of a decoder with a projection ``lm_head``.
 
     embedding        the name of the table to which the projection is tied if config.json says so
-    tied_by_default  whether they are tied if config.json does not say
+    tied_by_default  whether projection and table are tied if config.json does not say
     fields           further fields of the Architecture
     """
     projection = {"decoder.projection.weight": sources("lm_head.weight")}

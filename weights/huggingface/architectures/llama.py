@@ -84,7 +84,7 @@ def llama_stack(
     epsilon: float = 1e-6,
     **fields: Any,
 ) -> StackSpec:
-    """A stack by Llama's names of settings; ``act``: the activation's setting and its default; ``epsilon``: default."""
+    """A stack by Llama's names of settings; ``act``: the activation's setting and its default; ``epsilon``: norms'."""
     positions = positions or rotary(config, attention.head_width, 10_000.0)
     inner_width = config.integer("intermediate_size", minimum=1)
     return StackSpec(
