@@ -74,7 +74,7 @@ END_TOKENS = (
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )  # fmt: skip
 # Name of a special token in a file -> the token's name in tokenizer_config.json.
-FIELDS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+SPECIAL_NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,11 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
     """The text of a language model whose embedding has ``rows`` rows; CheckpointError for unsupported tokenizers."""
     model = metadata.choice(GGML + "model", ("gpt2", "llama"))
     vocabulary = _read_vocabulary(metadata, rows)
-    tokenizer, adds_bos = (_byte_level if model == "gpt2" else _sentencepiece)(vocabulary)
+    tokenizer, adds_bos = (_byte_level_tokenizer if model == "gpt2" else _sentencepiece_tokenizer)(vocabulary)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
-    special_ids = {name: vocabulary.special_id(name, default_ids.get(name, -1)) for name in (*FIELDS, "eot", "eom")}
+    special_ids = {
+        name: vocabulary.special_id(name, default_ids.get(name, -1)) for name in (*SPECIAL_NAMES, "eot", "eom")
+    }
     tokens = list(vocabulary.ids)
     flags = {name: metadata.boolean(f"{GGML}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
     bos, eos = ([tokens[special_ids[name]]] if flags[name] and special_ids[name] >= 0 else [] for name in flags)
@@ -114,7 +116,9 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
         max_length=max_length,
         end_ids=tuple(sorted(own_end_ids | known_end_ids)),
         chat_template=join_chat_templates(*(metadata.string(CHAT_KEY + suffix, "") for suffix in ("", ".tool_use"))),
-        special_tokens={field: tokens[special_ids[name]] for name, field in FIELDS.items() if special_ids[name] >= 0},
+        special_tokens={
+            field: tokens[special_ids[name]] for name, field in SPECIAL_NAMES.items() if special_ids[name] >= 0
+        },
     )
 
 
@@ -147,7 +151,7 @@ def _read_list(metadata: JsonObject, name: str, length: int | None) -> list[Any]
     raise metadata.error(GGML + name, f"{length} finite numbers", values)
 
 
-def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
+def _byte_level_tokenizer(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     """(tokenizer.json without a post-processor, whether texts begin with the beginning token by default)."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
     splitting = SPLITTINGS[metadata.choice(GGML + "pre", SPLITTINGS)]
@@ -173,8 +177,8 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     return tokenizer, splitting.bos
 
 
-def _sentencepiece(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
-    """``_byte_level`` for sentencepiece's tokenizers."""
+def _sentencepiece_tokenizer(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
+    """``_byte_level_tokenizer`` for sentencepiece's tokenizers."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
     scores = _read_list(metadata, "scores", len(ids))
     by_score = sorted(vocabulary.of_types(NORMAL), key=lambda entry: -scores[entry[0]])

@@ -75,11 +75,10 @@ class AddedTokens:
             next_id += index == next_id
             tokens[content] = (index, overrides.get(content, token))
         for index, token in self.by_id.items():
-            assigned_id = tokens[token["content"]][0]
+            content, (assigned_id, _) = token["content"], tokens[token["content"]]
             if assigned_id != index:
-                raise CheckpointError(
-                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {assigned_id}"
-                )
+                fault = f"{shorten(content)} has the id {index}, by the vocabulary it is {assigned_id}"
+                raise CheckpointError(f"{self.where}: {fault}")
         return [{"id": index} | token for index, token in sorted(tokens.values(), key=lambda pair: pair[0])]
 
 

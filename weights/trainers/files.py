@@ -29,7 +29,7 @@ def read_options(trainer_file: TrainerFile, name: str) -> dict[str, Any]:
 
 
 def checked_options(training: dict[str, Any], supported: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
-    """The options in ``supported``, by which each has some values, the default first; CheckpointError for others."""
+    """The values of the options in ``supported`` ({name: values, the default first}); CheckpointError for others."""
     options = {name: training.get(name, values[0]) for name, values in supported.items()}
     for name, value in options.items():
         is_plain = value is None or isinstance(value, str | int)
