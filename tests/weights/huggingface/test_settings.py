@@ -16,15 +16,10 @@ from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
+from fastattn.weights.huggingface import token_vectors
 from fastattn.weights.huggingface.architectures.deberta import DEBERTA
 from fastattn.weights.huggingface.architectures.rotary_bert import NOMIC
-from fastattn.weights.huggingface.token_vectors import (
-    add_expansion_token,
-    read_authors_text,
-    read_lengths,
-    read_mask,
-    read_top_config,
-)
+from fastattn.weights.huggingface.token_vectors import add_expansion_token, read_lengths, read_mask
 from fastattn.weights.tensor_mapping import map_tensors
 from tests.architectures.case import SIZES
 from tests.architectures.cases import DEBERTA_CONFIG
@@ -120,12 +115,12 @@ TEXT = EncoderText(b"", 64, mask_token="[MASK]", prompts={"query": "search: ", "
 
 
 def top(base=TEXT, **values):
-    return read_top_config(JsonObject({"model_type": "MultiVectorEncoder"} | values, "config.json"), base)
+    return token_vectors.read_top_config(JsonObject({"model_type": "MultiVectorEncoder"} | values, "config.json"), base)
 
 
 def original(folder, **values):
     (folder / "artifact.metadata").write_text(json.dumps(values))
-    return read_authors_text(Directory(folder), "", TEXT)
+    return token_vectors.read_authors_text(Directory(folder), "", TEXT)
 
 
 FIXED = {"strategy": "fixed", "length": 8, "attend": True, "token": "[X]"}
