@@ -101,19 +101,19 @@ def read_authors_text(folder: Folder, prefix: str, text: EncoderText) -> Encoder
     return dataclasses.replace(text, prompts=prompts, multi_vector=settings, normalize=True)
 
 
-def add_expansion_token(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
+def add_expansion_token(text: EncoderText, token_config: JsonObject, where: str) -> EncoderText:
     """``text`` with the token that expands queries, by default the mask token, and the side that gets this token.
 
-    tokens  tokenizer_config.json
+    token_config  tokenizer_config.json
     """
     settings = text.multi_vector
     if settings is None or settings.expansion == 0:
         return text
     if not settings.expansion_token and not text.mask_token:
         raise CheckpointError(f"{where}: queries are filled up, but the tokenizer has no mask token")
-    side = tokens.choice("padding_side", ("right", "left"), "right")
+    side = token_config.choice("padding_side", ("right", "left"), "right")
     if side == "left" and not settings.expansion_cuts:
-        raise tokens.error("padding_side", "'right' beside query_expansion's strategy 'min'", side)
+        raise token_config.error("padding_side", "'right' beside query_expansion's strategy 'min'", side)
     token = settings.expansion_token or text.mask_token
     settings = dataclasses.replace(settings, expansion_token=token, expansion_left=side == "left")
     return dataclasses.replace(text, multi_vector=settings)
