@@ -62,7 +62,9 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
     given = fairseq._training_options(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
         options = checked_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
-        stack = fairseq._stack("encoder", given, options, fairseq._rename_tensors(whole.tensors("model"), options), "")
+        stack = fairseq._read_stack(
+            "encoder", given, options, fairseq._rename_tensors(whole.tensors("model"), options), ""
+        )
         assert stack.feed_forward.activation == expected
 
 
@@ -72,7 +74,7 @@ def test_the_languages_of_fairseq():
         ({"data": "bin/en.xx-yy"}, ("xx", "yy")), ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
         ({"data": "bin/en-de"}, ("yy", "xx")), ({}, ("yy", "xx")),  # the only order that fits
     ):  # fmt: skip
-        assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
+        assert fairseq._find_languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
 
 
 # Those that the answers do not show.
@@ -90,7 +92,7 @@ def test_options_of_opennmt(changes, expected):
     stored = read_trainer_file(Directory(FOLDER / "opennmt_plain"), "model_step_3.pt").tensors("model", "generator")
     given = {name: value for name, value in (OPENNMT["opennmt_plain"] | changes).items() if value is not None}
     options = checked_options(given, opennmt.OPTIONS, "")
-    stack = opennmt._stack("encoder", given, options, opennmt._rename_tensors(stored, options), "")
+    stack = opennmt._read_stack("encoder", given, options, opennmt._normalize_tensors(stored, options), "")
     assert {place: attrgetter(place)(stack) for place in expected} == expected
 
 
@@ -99,7 +101,7 @@ def test_shared_embeddings_of_opennmt():
     stored = {name: StoredTensor("F32", (), memoryview(b""), name) for name in (source, target)}
     for share, decoder, expected in ((True, False, {target: source}), (False, True, {"generator.weight": target})):
         options = {"share_embeddings": share, "share_decoder_embeddings": decoder}
-        found = opennmt._rename_tensors(dict(stored), options)
+        found = opennmt._normalize_tensors(dict(stored), options)
         assert {name: one.where for name, one in found.items()} == {source: source, target: target} | expected
 
 
