@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
     "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.search", "", "_with_numbers")),
-    "shortlist": (("decoding.search", "Candidates", "select_outputs"),),
+    "shortlist": (("decoding.search", "TokenChoice", "select_outputs"),),
     "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
 # Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download", "", "resolve"),),
-    "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
+    "beginning with sentencepiece": (("translation.translator", "", "start_loading"),),
     "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
     "reading the checkpoint": (("loading.model_cache", "", "_read"),),
     "tokenizer": (("translation.translator", "", "TranslationTokenizer"),),

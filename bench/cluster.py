@@ -25,7 +25,7 @@ from bench.lock import MODELS
 from bench.machine import describe
 from bench.sentences import sentences
 from bench.timing import once
-from fastattn.processes.choice import LOCK_SHARES, chosen_processes, rate_under_lock
+from fastattn.processes.choice import LOCK_SHARES, choose_processes, rate_under_lock
 
 SMALLEST, LARGEST, SHARES = 128 << 10, 4 << 20, 200  # bytes of a block; blocks of a job in between
 REQUESTS = 4  # to storage for a block: look, read, write the part, write its record
@@ -289,7 +289,7 @@ def job_of(figures: Figures, size: int | None = None) -> Job:
 
 def shared(figures: Figures) -> tuple[int, int]:
     """(actors of a machine, threads of each)."""
-    actors = chosen_processes(CORES, figures.weights)
+    actors = choose_processes(CORES, figures.weights)
     return actors, CORES // actors
 
 

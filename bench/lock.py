@@ -26,7 +26,7 @@ import numpy as np
 from bench.document import Section, markdown
 from bench.machine import describe, processors
 from bench.sentences import sentences
-from fastattn.processes.choice import chosen_processes, rate_under_lock
+from fastattn.processes.choice import choose_processes, rate_under_lock
 from fastattn.runtime.pool_code import load, pause, store
 
 PAUSES = 20  # between two reads: below a microsecond, and writers can keep the word's cache line
@@ -320,7 +320,7 @@ def table(rows: list[Row], bandwidth: float) -> str:
         cells = [row.name, row.mode, f"{1e3 * work.seconds:.2f} ms", f"{1e6 * work.held:.0f} us"]
         cells.append(f"{work.share:.1%} ({row.clock:.1%})")
         for cores in CORES:
-            count = chosen_processes(cores, row.weights)
+            count = choose_processes(cores, row.weights)
             threads = efficiency(work, cores, 1, bandwidth)
             shared = efficiency(work, cores, count, bandwidth, row.sent)
             cells.append("" if row.mode == "one" else f"{threads:.0%}, {shared:.0%} ({count})")

@@ -115,7 +115,7 @@ def _seen(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -
         return Case(name, str(sizes), partial(attend, query, key, value, seen=rule), plain)
 
     def predictive() -> np.ndarray:
-        places = formulas.predicted_places(query, weight, vector, np.array([S]))
+        places = formulas.predicted_positions(query, weight, vector, np.array([S]))
         weights = formulas.weights(formulas.scaled_dot(query, key), formulas.local_predictive(places, S, distance))
         return formulas.soft(weights * formulas.gaussian(places, S, distance), value)
 
@@ -169,7 +169,7 @@ def _others(sizes: Sizes) -> Iterator[Case]:
     size = f"{nodes} nodes, {len(near.indices)} neighbours, {H} heads of {V}"
 
     def plain_layer(vector: np.ndarray) -> np.ndarray:
-        return formulas.edges_at_once(features, weight, vector, near.starts, near.indices).reshape(nodes, -1)
+        return formulas.graph_attention_by_edges(features, weight, vector, near.starts, near.indices).reshape(nodes, -1)
 
     def plain_levels() -> np.ndarray:
         levels = np.stack([plain_layer(vector) for vector in vectors])

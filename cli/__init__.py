@@ -10,7 +10,7 @@ from fastattn.cli.interrupt import exit_on_signals
 
 
 def main() -> None:
-    """Entry point of the ``fastattn`` script. Signals come first: an interrupt during imports ends it silently too."""
+    """Entry point of the ``fastattn`` script. Signals come first, so that an interrupt during imports is silent too."""
     exit_on_signals()
     gc.set_threshold(50_000)  # by default imports start a hundred collections: 10 ms of a short command
     # No command uses NumPy's BLAS, which would start threads, and end the process where the system gives none.

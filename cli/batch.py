@@ -19,7 +19,7 @@ from fastattn.printable import counted
 if TYPE_CHECKING:
     from fastattn.distributed.batch import BatchRun, Summary
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}  # suffix of a size -> bytes
 
 
 class _Size(click.ParamType):
@@ -165,25 +165,25 @@ def encode(model: str | None, precision: str | None, device: str | None, **optio
 
     -m names the model. The default is minilm, for English.
     """
-    job, vectors = _split_options(options)
-    vectors_MD = calibration_vectors(vectors)
+    job, vector_settings = _split_options(options)
+    vectors_MD = calibration_vectors(vector_settings)
     with Progress() as progress, pause_gc():
         from fastattn.weights.download.catalog import DEFAULT_ENCODER
 
         path = find_encoder(model, progress)
         from fastattn.encoders.encoder import Encoder
 
-        call_options = encode_arguments(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        call_options = encode_arguments(vector_settings, vectors_MD, partial(Encoder, path, precision or "auto"))
         call_options |= without_none(device=device)
-        for name in ("ranges", "pooling"):  # as JSON can hold them
+        for name in ("ranges", "pooling"):  # an array and a tuple become lists, since the job is written as JSON
             if name in call_options:
                 call_options[name] = call_options[name].tolist() if name == "ranges" else list(call_options[name])
         run = _prepare("encode", model or DEFAULT_ENCODER, path, precision, call_options, job)
     _execute(run, job)
 
 
-_REQUEST = ("inputs", "out", "column", "output", "form", "input_form", "size")
-_CLUSTER = ("address", "actors", "cores", "reach")
+_REQUEST_OPTIONS = ("inputs", "out", "column", "output", "form", "input_form", "size")
+_CLUSTER_OPTIONS = ("address", "actors", "cores", "reach")
 
 
 def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -191,7 +191,7 @@ def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()
-    job = {name: options.pop(name) for name in (*_REQUEST, "dry_run", "price", *_CLUSTER)}
+    job = {name: options.pop(name) for name in (*_REQUEST_OPTIONS, "dry_run", "price", *_CLUSTER_OPTIONS)}
     if job["price"] is not None and not (job["dry_run"] and math.isfinite(job["price"])):
         raise click.UsageError("--price goes with --dry-run, and is a number")
     return job, options
@@ -204,61 +204,58 @@ def _prepare(
 
     from fastattn.distributed.batch import BatchRequest, BatchRun
 
-    request = {key: job[key] for key in _REQUEST} | {"kind": kind, "model": name, "path": Path(path)}
+    request = {key: job[key] for key in _REQUEST_OPTIONS} | {"kind": kind, "model": name, "path": Path(path)}
     return BatchRun(BatchRequest(**request, precision=precision or "auto", options=options))
 
 
 def _execute(run: "BatchRun", job: dict[str, Any]) -> None:
     from fastattn.distributed.cluster import ClusterOptions
 
-    cluster = ClusterOptions(**{name: job[name] for name in _CLUSTER})
+    cluster = ClusterOptions(**{name: job[name] for name in _CLUSTER_OPTIONS})
     if job["dry_run"]:
         _print_estimate(run, cluster, job["price"])
         return
-    death = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
-    blocks, done = len(run.blocks), 0
+    message_at_death = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
+    count, done_count = len(run.blocks), 0
 
-    def done_of_all() -> str:
-        return f"{done:,} of {counted(blocks, 'block')} {_is_or_are(done)} done"
+    def done_text() -> str:
+        return f"{done_count:,} of {counted(count, 'block')} {_is_or_are(done_count)} done"
 
     def on_progress(summary: "Summary") -> None:
-        nonlocal done
-        done = summary.blocks
-        progress.show(_pace_text(summary, blocks) if done > summary.earlier_blocks else f"starting, {done_of_all()}")
+        nonlocal done_count
+        done_count, is_new = summary.blocks, summary.blocks > summary.earlier_blocks
+        progress.show(_pace_text(summary, count) if is_new else f"starting, {done_text()}")
 
-    advice = "the same command does the rest"
-    at_signal = message_at_signal(lambda: f"fastattn: {done_of_all()}; {advice}")
-    with watchdog(death), at_signal, Progress(log=True) as progress:
-        progress.show(f"starting, {counted(blocks, 'block')}")
-        finished = run.run(cluster, on_progress)
-    _report(run, finished)
+    at_signal = message_at_signal(lambda: f"fastattn: {done_text()}; the same command does the rest")
+    with watchdog(message_at_death), at_signal, Progress(log=True) as progress:
+        progress.show(f"starting, {counted(count, 'block')}")
+        summary = run.run(cluster, on_progress)
+    _report(run, summary)
 
 
 def _is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _pace_text(summary: "Summary", blocks: int) -> str:
+def _pace_text(summary: "Summary", count: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
-    seconds = max(summary.seconds, 1e-9)
-    rows = summary.rows - summary.earlier_rows
-    blocks_done = summary.blocks - summary.earlier_blocks
-    remaining = blocks - summary.blocks
-    text = f"{summary.blocks:,} of {blocks:,} blocks, {summary.rows:,} rows"
-    text += f", {rows / seconds:,.0f} rows/s, {summary.tokens / seconds:,.0f} tokens/s"
-    return text + (f", {duration(seconds / blocks_done * remaining)} left" if remaining and blocks_done else "")
+    seconds, remaining_blocks = max(summary.seconds, 1e-9), count - summary.blocks
+    new_rows, new_blocks = summary.rows - summary.earlier_rows, summary.blocks - summary.earlier_blocks
+    text = f"{summary.blocks:,} of {count:,} blocks, {summary.rows:,} rows"
+    text += f", {new_rows / seconds:,.0f} rows/s, {summary.tokens / seconds:,.0f} tokens/s"
+    is_estimable = remaining_blocks and new_blocks
+    return text + (f", {duration(seconds / new_blocks * remaining_blocks)} left" if is_estimable else "")
 
 
 def _report(run: "BatchRun", summary: "Summary") -> None:
     from fastattn.distributed.storage import public_url
 
-    out = public_url(run.request.out)
-    rows = summary.rows - summary.earlier_rows
+    out, new_rows = public_url(run.request.out), summary.rows - summary.earlier_rows
     text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} {_is_or_are(summary.rows)} in {out}"
     if summary.earlier_blocks:
         text += f", {counted(summary.earlier_blocks, 'block')} of them from earlier"
-    if rows:
-        text += f"; {rows / max(summary.seconds, 1e-9):,.1f} rows/s"
+    if new_rows:
+        text += f"; {new_rows / max(summary.seconds, 1e-9):,.1f} rows/s"
     if summary.null:
         text += f"; {summary.null:,} had no text"
     if summary.cut:
@@ -283,9 +280,9 @@ def _print_estimate(run: "BatchRun", cluster: Any, price: float | None) -> None:
 
     with Progress() as progress:
         progress.show("computing a sample")
-        result = estimate(run, cluster)
-    say(f"{counted(result.blocks, 'block')}, about {counted(result.rows, 'row')}")
-    say(f"an actor with {counted(result.cores, 'thread')}: {result.rate:,.1f} rows/s")
-    say(f"with {result.actors:,} at once: {duration(result.seconds)}")
-    cost = "" if price is None else f", {result.core_hours * price:,.4g} at {price:g} for a core-hour"
-    say(f"a million rows: {result.core_hours:,.3g} core-hours{cost}")
+        job_estimate = estimate(run, cluster)
+    say(f"{counted(job_estimate.blocks, 'block')}, about {counted(job_estimate.rows, 'row')}")
+    say(f"an actor with {counted(job_estimate.cores, 'thread')}: {job_estimate.rate:,.1f} rows/s")
+    say(f"with {job_estimate.actors:,} at once: {duration(job_estimate.seconds)}")
+    cost = "" if price is None else f", {job_estimate.core_hours * price:,.4g} at {price:g} for a core-hour"
+    say(f"a million rows: {job_estimate.core_hours:,.3g} core-hours{cost}")

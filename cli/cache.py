@@ -15,8 +15,7 @@ from fastattn.printable import json_line
 if TYPE_CHECKING:
     from fastattn.system.cache_folder import CacheEntry
 
-_DAY = 86_400  # seconds
-_MOST_DAYS = 1_000_000  # older than any entry; a larger number would overflow
+_DAY_SECONDS = 86_400
 
 
 @click.group(
@@ -53,12 +52,13 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         return
     from fastattn.system.cache_folder import KINDS, NOWHERE, cache_contents, cache_root
 
-    entries, foreign = cache_contents()
+    entries, foreign_paths = cache_contents()
     if as_json:
         for entry in entries:
-            used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-            fields = {"kind": entry.kind, "model": _model_name(entry) or None, "bytes": entry.size, "last_used": used}
-            click.echo(json_line(fields | {"half_made": entry.half_made, "path": str(entry.path)}))
+            last_use = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
+            fields = {"kind": entry.kind, "model": _model_name(entry) or None, "bytes": entry.size}
+            fields |= {"last_used": last_use, "half_made": entry.half_made, "path": str(entry.path)}
+            click.echo(json_line(fields))
         return
     root = cache_root()
     folder = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
@@ -68,13 +68,13 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
             say(_entry_line(entry))
     else:
         for kind in KINDS:
-            of_kind = [entry for entry in entries if entry.kind == kind]
-            used = f", last used {_date(max(entry.last_used for entry in of_kind))}" if of_kind else ""
-            say(f"{kind:<12} {_count_and_size(of_kind)}{used}")
+            same_kind = [entry for entry in entries if entry.kind == kind]
+            last_use = f", last used {_date(max(entry.last_used for entry in same_kind))}" if same_kind else ""
+            say(f"{kind:<12} {_count_and_size(same_kind)}{last_use}")
         say(f"{'in all':<12} {_count_and_size(entries)}")
-    if foreign:
-        remainder = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
-        say(f"{'left alone':<12} {', '.join(map(str, foreign[:8]))}{remainder}")
+    if foreign_paths:
+        remainder = f" and {len(foreign_paths) - 8} more" if len(foreign_paths) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, foreign_paths[:8]))}{remainder}")
 
 
 @cache.command(
@@ -106,11 +106,11 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
 
     if not (everything or any(kinds.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
-    latest_use = time.time() - min(older_than or 0, _MOST_DAYS) * _DAY
+    latest_use = time.time() - (older_than or 0) * _DAY_SECONDS
     entries = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
     if older_than is not None:
         entries = [entry for entry in entries if entry.last_used <= latest_use]
-    removed, failures, verb = [], [], "would remove" if dry_run else "removed"
+    removed_entries, failures, verb = [], [], "would remove" if dry_run else "removed"
     for entry in entries:
         if entry.in_progress:
             say(f"{entry.path}: left, a process may still be writing it", err=True)
@@ -121,9 +121,9 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
         except OSError as error:
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
-        removed.append(entry)
+        removed_entries.append(entry)
         say(f"{verb} {_entry_line(entry)}")
-    say(f"{verb} {_count_and_size(removed)} in all")
+    say(f"{verb} {_count_and_size(removed_entries)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
 
@@ -155,12 +155,11 @@ def _model_name(entry: "CacheEntry") -> str:
     origin = read_origin(entry.path)
     if not origin:
         return ""
-    path = Path(origin)
-    folder = checkpoints_folder().absolute()
+    path, folder = Path(origin), checkpoints_folder().absolute()
     if path.is_relative_to(folder):
         return path.relative_to(folder).parts[0].rpartition("-")[0]
-    hub = next((part.removeprefix("models--") for part in path.parts if part.startswith("models--")), "")
-    return hub.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
+    hub_name = next((part.removeprefix("models--") for part in path.parts if part.startswith("models--")), "")
+    return hub_name.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
 
 
 def _count_and_size(entries: "Iterable[CacheEntry]") -> str:

@@ -1,4 +1,4 @@
-"""``fastattn caption``: writes a sentence about each picture, and draws where in a picture its words looked."""
+"""``fastattn caption``: writes a sentence about each picture, and draws where the words looked in a picture."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -93,5 +93,5 @@ def _as_json(path: str, captions: list[Any]) -> str:
     return f'{{"path": {as_json(path)}, "captions": {_json_list(records)}}}'
 
 
-def _json_list(parts: Iterable[str]) -> str:
-    return f"[{', '.join(parts)}]"
+def _json_list(items: Iterable[str]) -> str:
+    return f"[{', '.join(items)}]"

@@ -38,7 +38,7 @@ comes.
 --input
 --output
 -k, --top-k INTEGER>=1: Write so many labels of each line (default: 1).
---all -> every: Write all labels of each line.
+--all -> all_labels: Write all labels of each line.
 --json: Write JSON lines.
 --precision [float32|bfloat16|int8|auto]
 --threads
@@ -50,7 +50,7 @@ def classify(
     input_path: str | None,
     output_path: str | None,
     top_k: int | None,
-    every: bool,
+    all_labels: bool,
     json: bool,
     **options: Any,
 ) -> None:
@@ -60,7 +60,7 @@ def classify(
     """
     if model is None:
         raise click.UsageError("there is no default model to classify with; name one with -m")
-    if every and top_k is not None:
+    if all_labels and top_k is not None:
         raise click.UsageError("give --top-k or --all, not both")
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
@@ -68,8 +68,8 @@ def classify(
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():
-            while lines_read := list(islice(burst, LINES_AT_ONCE)):
-                for labels in classifier.classify(lines_read, top_k=None if every else top_k or 1):
+            while burst_texts := list(islice(burst, LINES_AT_ONCE)):
+                for labels in classifier.classify(burst_texts, top_k=None if all_labels else top_k or 1):
                     line = lines.finish()
                     columns = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
                     text = _as_json(line, labels) if json else "\t".join([*columns, line.text])

@@ -75,5 +75,6 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
         write(Path(folder), checkpoint, precision, on_progress, factors)
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # licence and origin
-    before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
-    say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)
+    old_mb, new_mb = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
+    sizes = f"{old_mb:,.1f} MB of {checkpoint.precision} weights; {out}: {new_mb:,.1f} MB of {precision}"
+    say(f"{model}: {sizes}", err=True)

@@ -39,34 +39,35 @@ def plan_documents(
     fields    whether the command has --fields; if not, a folder's tables are left out
     """
     if folder is None:
-        kind = form or (form_of(source) if source not in (None, "-") else None)
-        if kind in (None, "txt"):
+        form = form or (form_of(source) if source not in (None, "-") else None)
+        if form in (None, "txt"):
             return None
         if as_lines:
-            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {kind}: --format txt?")
+            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {form}: --format txt?")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
-        return [DocumentFile(source or "-", None, str(kind), size)]
+        return [DocumentFile(source or "-", None, str(form), size)]
     if source is None or target is not None or as_lines:
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
         raise InputError(f"--out-dir is for a folder, and {source} is none")
     if _is_same(Path(source), Path(folder)):
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
-    documents, done, skipped, begun_ns = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
+    documents, done_files, skipped_files, begin_ns = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files_in(Path(source), Path(folder)):
-        kind, output = form or form_of(path), folder / path.relative_to(source)
-        if kind is None or (not form and (kind in NAMED_FORMS or (kind in FIELD_FORMS and not fields))):
-            skipped += 1
-        elif output.exists() and output.stat().st_mtime_ns >= max(begun_ns, path.stat().st_mtime_ns):
-            done += 1
+        file_form, output = form or form_of(path), folder / path.relative_to(source)
+        if file_form is None or (not form and (file_form in NAMED_FORMS or (file_form in FIELD_FORMS and not fields))):
+            skipped_files += 1
+        elif output.exists() and output.stat().st_mtime_ns >= max(begin_ns, path.stat().st_mtime_ns):
+            done_files += 1
         else:
-            documents.append(DocumentFile(str(path), str(output), kind, path.stat().st_size))
-    say(f"fastattn: {counted(done, 'file')} translated already, {skipped:,} of other forms left out", err=True)
+            documents.append(DocumentFile(str(path), str(output), file_form, path.stat().st_size))
+    counts = f"{counted(done_files, 'file')} translated already, {skipped_files:,} of other forms left out"
+    say(f"fastattn: {counts}", err=True)
     return documents
 
 
 def _begin_folder(target: Path, key: str) -> int:
-    """The time in ns at which translation into the folder with this ``key`` began; older files are not its results."""
+    """The time in ns when translation into the folder with this ``key`` began; older files have another key's text."""
     stamp = target / ".fastattn"
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
@@ -78,11 +79,11 @@ def _begin_folder(target: Path, key: str) -> int:
         raise FastattnError(f"cannot write {stamp}: {error}") from error
 
 
-def _files_in(folder: Path, skip: Path) -> Iterator[Path]:
-    """The files of a folder and its subfolders, in order, without hidden ones and without the folder ``skip``."""
+def _files_in(folder: Path, excluded: Path) -> Iterator[Path]:
+    """The files of a folder and its subfolders, in order, but no hidden files and none of the ``excluded`` folder."""
     for root, folders, files in os.walk(folder):
         parent = Path(root)
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_same(parent / name, skip))
+        folders[:] = sorted(name for name in folders if not (name[0] == "." or _is_same(parent / name, excluded)))
         yield from (parent / name for name in sorted(files) if not name.startswith(".") and (parent / name).is_file())
 
 
@@ -109,13 +110,14 @@ def translate_documents(
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
         raise click.UsageError("this would be no text: give -o FILE")
-    failed, first = 0, ""
-    tracked = ProgressTranslator(translator, progress, sum(document.size for document in documents))
+    failure_count, first_error = 0, ""
+    translator = ProgressTranslator(translator, progress, sum(document.size for document in documents))
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
             columns = fields if document.form in FIELD_FORMS else ()
-            result = translate_document(tracked, _read(document), document.form, name=name, fields=columns, **options)
+            content, form = _read(document), document.form
+            result = translate_document(translator, content, form, name=name, fields=columns, **options)
             if document.target is None:
                 output.write(result)
             else:
@@ -125,15 +127,16 @@ def translate_documents(
         except FastattnError as error:
             if stops:
                 raise
-            failed, first = failed + 1, first or str(error)
+            failure_count, first_error = failure_count + 1, first_error or str(error)
         else:
             if result.kept_characters:
                 progress.clear()
                 unchanged = counted(result.kept_characters, "character")
                 say(f"fastattn: {name}: {unchanged} of its text left as before", err=True)
-        tracked.finish(document.size)
-    if failed:
-        raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
+        translator.finish(document.size)
+    if failure_count:
+        counts = f"{failure_count:,} of {counted(len(documents), 'file')}"
+        raise LineError(f"{counts} could not be translated, the first: {first_error}")
     return counted(len(documents), "file")
 
 
@@ -155,26 +158,27 @@ def _read(document: DocumentFile) -> bytes:
 
 
 class ProgressTranslator:
-    """A translator that shows the progress through documents, whose sizes add up to ``size`` bytes."""
+    """A translator that shows the progress through documents, whose sizes add up to ``total_bytes``."""
 
-    def __init__(self, translator: Any, progress: Progress, size: int):
-        self._translator, self._progress, self._size = translator, progress, size
-        self._start, self._done_bytes, self._count = time.monotonic(), 0, 0
-        self._share = 0.0  # how much of the present document's texts is translated
+    def __init__(self, translator: Any, progress: Progress, total_bytes: int):
+        self._translator, self._progress, self._total_bytes = translator, progress, total_bytes
+        self._start, self._done_bytes, self._done_files = time.monotonic(), 0, 0
+        self._text_share = 0.0  # the share of the present document's texts that are translated
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
         all_texts = list(texts)
         for number, result in enumerate(self._translator.translate_iter(all_texts, **options), 1):
-            self._share = number / len(all_texts)
+            self._text_share = number / len(all_texts)
             self._show()
             yield result
 
     def finish(self, size: int) -> None:
-        self._done_bytes, self._count, self._share = self._done_bytes + size, self._count + 1, 0.0
+        self._done_bytes, self._done_files, self._text_share = self._done_bytes + size, self._done_files + 1, 0.0
         self._show()
 
     def _show(self) -> None:
-        share, seconds = self._done_bytes / max(1, self._size), time.monotonic() - self._start
+        share, seconds = self._done_bytes / max(1, self._total_bytes), time.monotonic() - self._start
         remaining = f", {duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
-        self._progress.show(f"{counted(self._count, 'file')}, {share:.0%}{remaining}; {self._share:.0%} of this one")
+        files = counted(self._done_files, "file")
+        self._progress.show(f"{files}, {share:.0%}{remaining}; {self._text_share:.0%} of this one")

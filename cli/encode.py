@@ -136,7 +136,7 @@ def _results(
 
 
 def _write_jsonl(output: OutputFile, results: "_Results", empty_0E: "np.ndarray", with_reasons: bool) -> None:
-    """``with_reasons``: for a line that failed, write the reason too."""
+    """Write JSON lines; ``with_reasons``: for a line that failed, write the reason too."""
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
@@ -157,7 +157,7 @@ def _write_npy(output: OutputFile, results: "_Results", empty_0E: "np.ndarray", 
     empty_0E  an empty array of the vectors' type and width
     """
     parts: list[bytes] = []
-    rows, width, stored_dtype = 0, empty_0E.shape[1], empty_0E.dtype.newbyteorder("<")  # the same on every machine
+    rows, width, stored_dtype = 0, empty_0E.shape[1], empty_0E.dtype.newbyteorder("<")  # little-endian everywhere
     write = output.write if output.rewritable else parts.append
     write(_npy_header(0, width, stored_dtype))
     for _, vector_E in results:

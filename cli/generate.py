@@ -93,30 +93,30 @@ def generate(
         start = time.monotonic()
         model_options = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
         generator, compilation = open_model("Generator", model, progress, **model_options)
-        if (draft := options.pop("draft_model")) is not None:
-            options["speculate"], _ = open_model("Generator", draft, progress, **model_options)
+        if (draft_model := options.pop("draft_model")) is not None:
+            options["speculate"], _ = open_model("Generator", draft_model, progress, **model_options)
         call_options, load_end = without_none(**options), time.monotonic()
-        prompt_of: Callable[[str], str] = str
+        make_prompt: Callable[[str], str] = str
         if chat:  # the template writes the special tokens itself
-            prompt_of, call_options["special_tokens"] = partial(_conversation, generator.chat_template, system), False
+            make_prompt, call_options["special_tokens"] = partial(_conversation, generator.chat_template, system), False
         progress.enabled &= not output.is_terminal()
         with options_as_typed():
             generator.generate_iter((), details=True, **call_options)  # checks the options before any text is read
         if "timeout" in call_options:  # kernels are compiled first, since the timeout does not cover that
             generator.generate("a", **call_options | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
-        one_answer = call_options.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
+        has_one_answer = call_options.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
         if score:
-            _score(generator, lines, output, json, call_options.get("special_tokens", True))
-        elif one_answer and not (by_line or json or len(prompts) > 1) and call_options.get("beam_size", 1) == 1:
-            _stream(generator, lines, output, prompt_of, call_options)
+            _write_scores(generator, lines, output, json, call_options.get("special_tokens", True))
+        elif has_one_answer and not (by_line or json or len(prompts) > 1) and call_options.get("beam_size", 1) == 1:
+            _write_pieces(generator, lines, output, make_prompt, call_options)
         else:
-            for line, answer in _answers(generator, lines, prompt_of, call_options | {"return_log_probs": log_probs}):
-                ranked = [answer, *answer.alternatives]
+            for line, best in _answers(generator, lines, make_prompt, call_options | {"return_log_probs": log_probs}):
+                answers = [best, *best.alternatives]
                 if json:
-                    best, *alternatives = map(_record, ranked)
-                    text = as_json({"prompt": line.text} | best | {"alternatives": alternatives})
+                    fields, *alternatives = map(_answer_fields, answers)
+                    text = as_json({"prompt": line.text} | fields | {"alternatives": alternatives})
                 else:
-                    text = "\n".join(one_line(answer.text) for answer in ranked)
+                    text = "\n".join(one_line(answer.text) for answer in answers)
                 _write(output, text + "\n")
                 progress.show(progress_text(lines, time.monotonic() - load_end))
     if verbose:
@@ -128,27 +128,27 @@ def _conversation(template: Any, system: str | None, text: str) -> str:
     return template.render([*system_messages, {"role": "user", "content": text}])  # type: ignore[no-any-return]
 
 
-def _stream(
-    generator: Any, lines: InputLines, output: OutputFile, prompt_of: Callable[[str], str], call_options: dict[str, Any]
+def _write_pieces(
+    generator: Any, lines: InputLines, output: OutputFile, make_prompt: Callable[[str], str], options: dict[str, Any]
 ) -> None:
     for burst in lines.bursts():
         for prompt in burst:
-            for piece in generator.stream(prompt_of(prompt), **call_options):
+            for piece in generator.stream(make_prompt(prompt), **options):
                 _write(output, piece)
             lines.finish()
             _write(output, "\n")
 
 
 def _answers(
-    generator: Any, lines: InputLines, prompt_of: Callable[[str], str], call_options: dict[str, Any]
+    generator: Any, lines: InputLines, make_prompt: Callable[[str], str], options: dict[str, Any]
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, Generation) for each line, in order. Only the lines that the generator reads ahead are in memory."""
+    """(line, best Generation) for each line, in order. Only lines that the generator reads ahead are in memory."""
     for burst in lines.bursts():
-        for answer in generator.generate_iter(map(prompt_of, burst), details=True, **call_options):
+        for answer in generator.generate_iter(map(make_prompt, burst), details=True, **options):
             yield lines.finish(), answer
 
 
-def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
+def _write_scores(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
     for burst in lines.bursts():
         for text in burst:
             scores = generator.score(text, special_tokens=special_tokens)
@@ -161,10 +161,10 @@ def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, sp
                 _write(output, f"{scores.perplexity:.4f}\t{one_line(text)}\n")
 
 
-def _record(answer: Any) -> dict[str, Any]:
-    record = {name: getattr(answer, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
-    record["score"] = answer.score if math.isfinite(answer.score) else None
-    return record if answer.log_probs is None else record | {"log_probs": answer.log_probs.tolist()}
+def _answer_fields(answer: Any) -> dict[str, Any]:
+    fields = {name: getattr(answer, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
+    fields["score"] = answer.score if math.isfinite(answer.score) else None
+    return fields if answer.log_probs is None else fields | {"log_probs": answer.log_probs.tolist()}
 
 
 def _write(output: OutputFile, text: str) -> None:

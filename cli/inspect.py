@@ -74,8 +74,8 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
-    kinds = {stack.kind for stack in spec.stacks.values()}
-    family = "Transformer" if kinds & {"attention", "patches"} else " and ".join(sorted(kinds))
+    stack_kinds = {stack.kind for stack in spec.stacks.values()}
+    family = "Transformer" if stack_kinds & {"attention", "patches"} else " and ".join(sorted(stack_kinds))
     yield "model", f"{family} {spec.kind}"
     for name, stack in spec.stacks.items():
         describe = _STACK_DESCRIPTIONS.get(stack.kind)
@@ -99,16 +99,16 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
 
 def _origin_facts(path: Path) -> Facts:
-    """The licence and origin that a pulled folder's SOURCE_FILE names; where it names no licence, the model card's."""
+    """The licence and origin that a pulled folder's SOURCE_FILE names; if no licence is there, the model card's."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
-    source = {}
+    fields = {}
     if (path / SOURCE_FILE).is_file():
         text = (path / SOURCE_FILE).read_text(encoding="utf-8", errors="replace")
-        source = dict(line.partition(": ")[::2] for line in text.splitlines())
-    licence = source.get("licence") or hub.licence(path)
-    for name, value in (("licence", licence), ("origin", source.get("origin", ""))):
+        fields = dict(line.partition(": ")[::2] for line in text.splitlines())
+    licence = fields.get("licence") or hub.licence(path)
+    for name, value in (("licence", licence), ("origin", fields.get("origin", ""))):
         if value:
             yield name, value
 
@@ -126,7 +126,7 @@ def _describe_recurrent(stack: "RecurrentSpec") -> str:
 
 
 def _describe_stack(stack: "StackSpec") -> str:
-    attention, inner = stack.attention, stack.feed_forward
+    attention, feed_forward = stack.attention, stack.feed_forward
     heads = f"{counted(attention.heads, 'head')} of {attention.head_width}"
     if attention.key_heads != attention.heads:
         heads += f" on {counted(attention.key_heads, 'key head')}"
@@ -136,7 +136,8 @@ def _describe_stack(stack: "StackSpec") -> str:
     parts = [counted(stack.layers, "layer"), f"width {stack.width}"]
     if stack.recurrence is not None:
         parts.append(_RECURRENCES[stack.recurrence.kind])
-    parts += [heads, f"feed-forward {inner.inner_width} ({'gated ' * inner.gated}{inner.activation})"]
+    activation = "gated " * feed_forward.gated + feed_forward.activation
+    parts += [heads, f"feed-forward {feed_forward.inner_width} ({activation})"]
     parts += [f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})", positions]
     if stack.local is not None:
         layers = counted(len(stack.local.layers), "layer")
@@ -154,11 +155,11 @@ _STACK_DESCRIPTIONS: dict[str, Callable[[Any], str]] = {"attention": _describe_s
 def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     """The rows that a head reads, its first layer if it has one, its outputs and some of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
-    inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
+    layer = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
     outputs = counted(head.outputs, "output")
     if labels:
         outputs += f": {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}"
-    return ", ".join([rows, *inner, outputs])
+    return ", ".join([rows, *layer, outputs])
 
 
 _BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "int8": 1}
@@ -168,19 +169,18 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     from fastattn.spec.checkpoint import resolve_precision
     from fastattn.weights.native.convert import weight_bytes
 
-    distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
-    parameters = sum(tensor.size for tensor in distinct.values())
+    tensors = {id(tensor): tensor for tensor in checkpoint.tensors.values()}.values()  # tied weights count once
+    parameters = sum(tensor.size for tensor in tensors)
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint).name
     # In a model of int4, tables and projections are int8.
-    byte_count = (
-        weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES_PER_NUMBER[precision] * parameters
-    )
-    size = f"{byte_count / 1e6:,.1f} MB"
-    stored = checkpoint.precision
-    if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
-        stored += " with scales for its inputs (intgemm)"
-    yield "precision", f"{stored} in the file; auto is {precision}, about {size} in memory"
+    is_mixed = precision == "int4"
+    size = weight_bytes(checkpoint, precision) if is_mixed else _BYTES_PER_NUMBER[precision] * parameters
+    stored_precision = checkpoint.precision
+    if any(getattr(tensor, "input_scale", None) is not None for tensor in tensors):
+        stored_precision += " with scales for its inputs (intgemm)"
+    memory = f"about {size / 1e6:,.1f} MB in memory"
+    yield "precision", f"{stored_precision} in the file; auto is {precision}, {memory}"
 
 
 def _translation_facts(text: "TranslationText") -> Facts:
@@ -193,18 +193,18 @@ def _translation_facts(text: "TranslationText") -> Facts:
         yield "told by", _describe_languages(text.languages)
     if text.source_language or text.target_language:
         yield "languages", f"{text.source_language or '?'} to {text.target_language or '?'}"
-    shared = text.source_vocabulary == text.target_vocabulary
+    is_shared = text.source_vocabulary == text.target_vocabulary
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
-    yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
-    lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
+    yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if is_shared else sizes
+    remark = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     pieces = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
     files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
-    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{pieces}{lacking}")
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{pieces}{remark}")
     yield from _decoding_facts(text.decoding)
 
 
 def _describe_languages(scheme: "LanguageTokens") -> str:
-    """Where a multilingual model's input and output name the languages, with the first language's token as example."""
+    """Where a multilingual model's input and output name the languages; the first language's token is the example."""
     code, token = next(iter(scheme.tokens.items()))
     source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{scheme.prefix} ..."}[scheme.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
@@ -233,15 +233,15 @@ def _generator_facts(text: "GeneratorText") -> Facts:
 
 def _encoder_facts(text: "EncoderText") -> Facts:
     yield "tokenizer", f"tokenizer.json, at most {text.max_length:,} ids" + (", lower case" if text.lowercase else "")
-    length = ", then unit length" if text.normalize else ""
+    normalization = ", then unit length" if text.normalize else ""
     if text.sparse is not None:
         yield "vectors", f"sparse, the {text.sparse.pooling} of each text's tokens ({text.sparse.activation})"
     elif text.multi_vector is not None:
-        settings = text.multi_vector
-        filled = f", queries filled up to {settings.expansion}" if settings.expansion else ""
-        yield "vectors", f"one a token{filled}{length}"
+        length = text.multi_vector.expansion
+        expansion = f", queries filled up to {length}" if length else ""
+        yield "vectors", f"one a token{expansion}{normalization}"
     else:
-        yield "pooling", ", ".join(text.pooling) + length
+        yield "pooling", ", ".join(text.pooling) + normalization
     for weight, _, kind in text.dense:
         yield "dense", f"{weight.shape[1]} to {weight.shape[0]}, {kind}" if weight.ndim == 2 else kind.replace("_", " ")
     for name, prompt in text.prompts.items():
@@ -311,9 +311,9 @@ def _extra_facts() -> Facts:
         except PackageNotFoundError:
             return False
 
-    installed = [extra for extra in _EXTRAS if extra in packages and all(map(is_installed, packages[extra]))]
-    yield "extras", ", ".join(installed) or "none"
-    if missing := [f"{extra}: {use}" for extra, use in _EXTRAS.items() if extra not in installed]:
+    installed_extras = [extra for extra in _EXTRAS if extra in packages and all(map(is_installed, packages[extra]))]
+    yield "extras", ", ".join(installed_extras) or "none"
+    if missing := [f"{extra}: {use}" for extra, use in _EXTRAS.items() if extra not in installed_extras]:
         yield "not installed", "; ".join(missing)
 
 

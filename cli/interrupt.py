@@ -69,11 +69,11 @@ def message_at_signal(message: Callable[[], str]) -> Iterator[None]:
 
 
 def _wakeup_channel() -> tuple[Callable[[], bytes], int, Any]:
-    """(a function that waits for a byte; a descriptor for writing one without waiting; what keeps descriptors open)."""
+    """(a function that waits for a byte; a descriptor that takes bytes without waiting; what keeps the two open)."""
     if os.name == "posix":
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        return lambda: os.read(reading, 1), writing, None
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        return lambda: os.read(read_end, 1), write_end, None
     import socket  # Windows takes sockets only; elsewhere pipes save an import of 2 ms
 
     pair = socket.socketpair()

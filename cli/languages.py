@@ -45,12 +45,12 @@ def languages(json: bool) -> None:
     except DownloadError as error:
         failure = error
     for (source, target), models in sorted(pairs.items()):
-        names, here = [name for name, _ in models], any(is_here for _, is_here in models)
+        names, has_local = [name for name, _ in models], any(is_local for _, is_local in models)
         if json:
-            say(as_json({"source": source, "target": target, "models": names, "here": here}))
+            say(as_json({"source": source, "target": target, "models": names, "here": has_local}))
         else:
             pair = f"{name_of(source)} to {name_of(target)}"
-            say(f"{f'{source}-{target}':<12} {pair:<40} {', '.join(names)}{', here' * here}")
+            say(f"{f'{source}-{target}':<12} {pair:<40} {', '.join(names)}{', here' * has_local}")
     if failure is not None:
         raise failure
     codes = {code for pair in pairs for code in pair}

@@ -1,4 +1,4 @@
-"""Lines of text from arguments, a file, standard input or a pipe, in UTF-8 whatever the locale; outputs; speed."""
+"""Lines of text from arguments, a file, standard input or a pipe, in UTF-8; outputs; reports of progress and speed."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class InputLine:
-    """A line of the input. The text of an invalid line is as much of it as can be decoded."""
+    """A line of the input. The text of an invalid line is what can be decoded."""
 
     location: str
     text: str
@@ -36,20 +36,16 @@ class InputLines:
 
     source    lines with their ends, and None where the next line is not ready
     size      bytes of all lines, None if unknown
-    on_error  when a line fails: "stop" raises the error; "skip" and "mark" keep the error in the InputLine
+    on_error  what happens when a line fails: "stop": the error is raised; "skip" and "mark": the InputLine has it
     refuse    (text) -> the reason to refuse a line, or None; may be set before the first burst
     finished, finished_bytes, finished_characters   numbers of lines, bytes and characters that ``finish`` returned
     """
 
     def __init__(self, source: Iterable[bytes | None], name: str, size: int | None = None, on_error: str = "stop"):
-        self._source = iter(source)
-        self.name = name
-        self.size = size
+        self._source, self.name, self.size = iter(source), name, size
         self.finished = self.finished_bytes = self.finished_characters = 0
         self.refuse: Callable[[str], str | None] = lambda text: None
-        self._raises = on_error == "stop"
-        self._lines_read = 0
-        self._is_exhausted = False
+        self._raises, self._lines_read, self._is_exhausted = on_error == "stop", 0, False
         self._pending: deque[InputLine] = deque()  # lines of bursts that are not finished
         self._failure_count, self._first_failure = 0, ""
 
@@ -81,7 +77,7 @@ class InputLines:
         self._is_exhausted = True
 
     def finish(self, error: FastattnError | None = None) -> InputLine:
-        """Take the next line of the bursts as finished, or as failed with ``error``, and return the line."""
+        """Count the next line of the bursts as finished, or as failed with ``error``, and return the line."""
         line = self._pending.popleft()
         if error is not None:
             line.error = type(error)(f"{line.location}: {error}")
@@ -96,7 +92,7 @@ class InputLines:
         return line
 
     def check(self, participle: str) -> None:
-        """Raise LineError if lines failed; the message says that they were not, say, "translated" (``participle``)."""
+        """Raise LineError if lines failed; its message says that they were not "translated", or another participle."""
         if self._failure_count:
             count = f"{self._failure_count:,} of {counted(self.finished, 'line')}"
             verb = "was" if self._failure_count == 1 else "were"
@@ -106,7 +102,7 @@ class InputLines:
 def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop", from_file: str = "-i") -> InputLines:
     """The lines of the arguments ``texts``, else of the file ``path``, else (path None or "-") of standard input.
 
-    from_file  the option that reads a file's lines, for a hint
+    from_file  the option that reads a file's lines, which a hint names
     """
     if texts and path is not None:
         raise click.UsageError("give texts or --input, not both")
@@ -143,8 +139,8 @@ def open_prompts(texts: tuple[str, ...], path: str | None) -> InputLines:
 
 
 def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes | None]:
-    """The lines of a file; of a pipe and the like also None where the next line is not ready."""
-    with contextlib.suppress(OSError, ValueError):  # an object without a file descriptor
+    """The lines of a file; from a pipe and the like, None stands where the next line is not ready."""
+    with contextlib.suppress(OSError, ValueError):  # a file object may have no descriptor
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return arriving_lines(PolledInput(file) if os.name == "posix" else ThreadedInput(file), name)
     return raw_lines(file, name)
@@ -211,7 +207,7 @@ class ThreadedInput:
         threading.Thread(target=self._fetch, name="input", daemon=True).start()
 
     def _fetch(self) -> None:
-        part = b"first"
+        part = b"not the end"
         while part:
             try:
                 part = self._raw.read(READ_BYTES)
@@ -239,7 +235,7 @@ def arriving_lines(source: InputSource, name: str) -> Iterator[bytes | None]:
     A line longer than LONGEST_LINE is cut, and yielded once it is too long. Raises FastattnError if reading fails.
     """
     line = bytearray()  # the beginning of a line that has not ended
-    is_dropping = has_new = False  # the remainder of a long line is dropped; lines followed the last None
+    is_dropping = has_new = False  # whether a long line's remainder is dropped; whether lines followed the last None
     while part := _read_part(source, name):
         *complete, tail = part.split(b"\n")
         for piece in complete:
@@ -287,8 +283,8 @@ def open_output(path: str | None) -> Iterator[OutputFile]:
 def rate_text(lines: InputLines, seconds: float) -> str:
     """``1,234 lines, 56.7 lines/s, 890 characters/s``: the number and the speed of finished lines."""
     seconds = max(seconds, 1e-9)
-    done, characters = lines.finished, lines.finished_characters
-    return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
+    count, characters = lines.finished, lines.finished_characters
+    return f"{counted(count, 'line')}, {count / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
 
 
 def progress_text(lines: InputLines, seconds: float) -> str:
@@ -302,8 +298,8 @@ def progress_text(lines: InputLines, seconds: float) -> str:
     return text
 
 
-def print_report(lines: InputLines, start: float, loaded: float, compilation: Compilation) -> None:
+def print_report(lines: InputLines, start: float, load_end: float, compilation: Compilation) -> None:
     """Print on stderr how many lines were finished since the model was loaded, how fast, and how long loading took."""
-    seconds = time.monotonic() - loaded
+    seconds = time.monotonic() - load_end
     speed = f"{rate_text(lines, seconds)} in {seconds:.2f} s"
-    click.echo(f"{speed} (loaded in {loaded - start:.2f} s{compilation.remark()})", err=True)
+    click.echo(f"{speed} (loaded in {load_end - start:.2f} s{compilation.remark()})", err=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fastattn.cli.printing import Compilation, Progress, say
-from fastattn.system.option_names import what_was_meant
+from fastattn.system.option_names import suggest_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -59,7 +59,7 @@ class Group(click.Group):
         """Do as click does, with a hint for a misspelt name."""
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{what_was_meant(name, names)}", ctx)
+            raise click.UsageError(f"no command {name!r}{suggest_name(name, names)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,7 +97,7 @@ class _Model(click.ParamType):
 
 
 TEXT = _Text()
-OPTIONS = "Options"  # the heading of options without one
+OPTIONS = "Options"  # the heading of options that have no other heading
 
 
 def _option_lines(text: str) -> list[str]:
@@ -133,15 +133,15 @@ _SHARED_OPTIONS = {
 
 
 def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
-    """A decorator that gives a command the options in ``text``, one a line; an indented line continues the one before.
+    """A decorator that gives a command the options in ``text``, one a line; indented lines continue an option.
 
         -t, --threads INTEGER>=1 -> parameter: Description. [default: 1]
 
     The word behind an option's names is one of TYPES, perhaps with a minimum, choices such as [a|b], or the metavar of
     a string; "..." behind the word: the option may be repeated. Without a word the option is a flag: its values are
-    True and False, or with ``-> parameter=VALUE`` VALUE and None. A description may end in "[required]". ``--threads``
-    alone is the shared option of that name, ``--precision [a|b]`` a shared option with other choices. A line without
-    "--" is the heading of the options that follow.
+    True and False, with ``--name/--no-name`` also None, with ``-> parameter=VALUE`` VALUE and None. A description may
+    end in "[required]". ``--threads`` alone is the shared option of that name, ``--precision [a|b]`` a shared option
+    with other choices. A line without "--" is the heading of the options that follow.
 
     attributes  parameter -> further arguments of click.option
     """
@@ -161,17 +161,18 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
 
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
+    """The decorator for an option's line, as ``declare`` describes it."""
     declaration, _, description = line.partition(": ")
     choices = ""
-    if not description:
+    if not description:  # a shared option
         declaration, _, choices = declaration.partition(" ")
         declaration, _, description = _SHARED_OPTIONS[declaration].partition(": ")
     declaration, _, parameter = declaration.partition(" -> ")
     names = [word.rstrip(",") for word in declaration.split() if word.startswith("-")]
-    type_name, *dots = choices.split() or [word for word in declaration.split() if not word.startswith("-")] or [""]
+    type_name, *ellipsis = choices.split() or [word for word in declaration.split() if not word.startswith("-")] or [""]
     parameter, _, value = parameter.partition("=")
     parameter = parameter or names[-1].lstrip("-").replace("-", "_")
-    settings: dict[str, Any] = {"heading": heading, "multiple": bool(dots)}
+    settings: dict[str, Any] = {"heading": heading, "multiple": bool(ellipsis)}
     if description.endswith(" [required]"):
         settings["required"], description = True, description.removesuffix(" [required]")
     elif description.endswith("]") and " [default: " in description:
@@ -201,9 +202,9 @@ def find_model(model: str, progress: Progress) -> str:
     """``model`` if it is a path, else the folder of the model with that name, which is downloaded if it is missing."""
     if os.path.exists(model):
         return model
-    from fastattn.weights.download import find
+    from fastattn.weights.download import find_model
 
-    if (entry := find(model)) is not None:
+    if (entry := find_model(model)) is not None:
         return find_entry(entry, progress)
     from fastattn.weights.download import hub
 
@@ -211,7 +212,7 @@ def find_model(model: str, progress: Progress) -> str:
 
 
 def announce_default(name: str, remark: str) -> None:
-    """Say on a terminal which model is used by default; ``remark`` says how to choose another."""
+    """Say on a terminal which model is used by default; ``remark`` tells how another is chosen."""
     from fastattn.weights.download.catalog import CATALOG
 
     if sys.stderr is not None and sys.stderr.isatty():
@@ -220,7 +221,7 @@ def announce_default(name: str, remark: str) -> None:
 
 
 def find_encoder(model: str | None, progress: Progress) -> Path:
-    """The folder of an encoder, by default of the default encoder; a missing one is downloaded."""
+    """The folder of an encoder, for None of the default encoder; a missing encoder is downloaded."""
     from fastattn.weights import download
     from fastattn.weights.download.catalog import CATALOG, DEFAULT_ENCODER
 
@@ -256,7 +257,7 @@ _CLASSES = {
 
 
 def find_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:
-    """The folder of a model of the catalog or of Firefox; a missing one is announced and downloaded."""
+    """The folder of a model of the catalog or of Firefox; a missing model is announced and downloaded."""
     if entry.folder.is_dir():
         return str(entry.folder)
     from fastattn.weights.download.pull import is_offline
@@ -269,7 +270,7 @@ def find_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:
 
 
 def fetch_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> Path:
-    """The folder of a model of the catalog or of Firefox; a missing one is downloaded, with its progress shown."""
+    """The folder of a model of the catalog or of Firefox; a missing model is downloaded, with progress shown."""
     from fastattn.weights.download import fetch
 
     def on_progress(done: int, total: int) -> None:

@@ -20,15 +20,13 @@ def as_json(value: Any, allow_nan: bool = True) -> str:
 
 
 class Compilation:
-    """Counts compiled kernels. Says once that some are compiled, names them on a terminal, says if none can be kept."""
+    """Counts compiled kernels; says once that some are compiled, names them on a terminal, reports a faulty cache."""
 
     def __init__(self, progress: Progress):
         from fastattn.runtime.compiling import cache_fault, on_compile
 
-        self.kernels = 0
-        self._progress = progress
-        self._cache_fault = cache_fault
-        self._fault_reported = False
+        self.kernels, self._fault_reported = 0, False
+        self._progress, self._cache_fault = progress, cache_fault
         on_compile(self._on_kernel)
 
     def _on_kernel(self, kernel: str) -> None:

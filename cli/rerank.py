@@ -56,20 +56,20 @@ def rerank(
         encoder, _ = open_model("CrossEncoder", model, progress, **options)
         progress.clear()
         texts = chain.from_iterable(lines.bursts())
-        ranked = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)
+        entries = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)
         if json:
-            output.write(_as_json(query, ranked).encode())
+            output.write(_as_json(query, entries).encode())
         else:
-            for rank, entry in enumerate(ranked, start=1):
+            for rank, entry in enumerate(entries, start=1):
                 output.write(f"{rank}\t{entry['score']:.4f}\t{entry['text']}\n".encode())
 
 
-def _as_json(query: str, ranked: list[dict[str, Any]]) -> str:
+def _as_json(query: str, entries: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     results = []
-    for entry in ranked:
+    for entry in entries:
         score = float(str(float32(entry["score"])))  # the shortest decimal fraction of the float32
-        number = score if math.isfinite(score) else None
-        results.append({"score": number, "row": entry["corpus_id"], "text": entry["text"]})
+        finite_score = score if math.isfinite(score) else None
+        results.append({"score": finite_score, "row": entry["corpus_id"], "text": entry["text"]})
     return as_json({"query": query, "results": results}) + "\n"

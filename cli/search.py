@@ -99,10 +99,10 @@ def search(
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, QUERIES_AT_ONCE)):
                 vectors_QD = encoder.encode_query(queries_Q, **query_options)
-                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **search_options)
-                for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
-                    numbers = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
-                    rows = [(score, row, None if text_of_row is None else text_of_row(row)) for score, row in numbers]
+                result = semantic_search(vectors_QD, corpus_ND, top_k, function, **search_options)
+                for query, scores_k, ids_k in zip(queries_Q, result.scores, result.ids, strict=True):
+                    pairs = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
+                    rows = [(score, row, None if text_of_row is None else text_of_row(row)) for score, row in pairs]
                     table = f"{query}\n" * with_query + _as_table(rows, decimals)
                     output.write((_as_json(query, rows) if json else table).encode())
                 output.flush()
@@ -152,6 +152,6 @@ def _as_table(rows: list[_FoundRow], decimals: int) -> str:
 def _as_json(query: str, rows: list[_FoundRow]) -> str:
     results = []
     for score, row, text in rows:
-        number = float(str(score)) if math.isfinite(score) else None  # the shortest decimal fraction of the float32
-        results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
+        fraction = float(str(score)) if math.isfinite(score) else None  # the shortest decimal fraction of the float32
+        results.append({"score": fraction, "row": row} | ({} if text is None else {"text": text}))
     return as_json({"query": query, "results": results}) + "\n"

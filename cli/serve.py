@@ -65,8 +65,8 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
     served_models = tuple(map(_name_and_path, models))
     if len(dict(served_models)) < len(served_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
-    names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
-    settings = {names.get(name, name): value for name, value in options.items() if value is not None}
+    field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
+    settings = {field_names.get(name, name): value for name, value in options.items() if value is not None}
     restore_signals()
     if settings.pop("mcp", False):
         from fastattn.serve.dialects.mcp import run_stdio

@@ -23,10 +23,10 @@ from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
-# Options whose translators are put around the model's: terms, memories, loops, a cache.
-KNOWN_OPTIONS = ("glossary", "keep", "keep_placeholders", "guard", "capitals", "memory", "cache")
+# Options whose translators are put around the model's translator: terms, loops, memories, a cache.
+WRAPPER_OPTIONS = ("glossary", "keep", "keep_placeholders", "guard", "capitals", "memory", "cache")
 
-known_options = declare("""
+wrapper_options = declare("""
 --glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
 --keep PATTERN ...: What this regular expression finds stays as it is. May be given several times.
 --keep-placeholders: Addresses, code, and what programs replace, such as {name} or %s, stay as they are, as they do in
@@ -131,7 +131,7 @@ the most tokens of each part's translation (--max-length) and the beam;
     or lines behind the translation ('-').
 """
 )
-@known_options
+@wrapper_options
 @declare(
     """
 --on-error
@@ -179,7 +179,7 @@ def translate(
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
     mark_fuzzy = options.pop("mark_fuzzy")
     extras, language = options.pop("extras"), target or (entries[-1].name.rpartition("-")[2] if entries else None)
-    wrappers, alignments = {name: options.pop(name) for name in KNOWN_OPTIONS}, options.pop("alignments")
+    wrappers, alignments = {name: options.pop(name) for name in WRAPPER_OPTIONS}, options.pop("alignments")
     plot_path = options.pop("show_attention")
     if plot_path is not None:
         if plot_path != "-" and not plot_path.lower().endswith((".html", ".svg")):
@@ -189,21 +189,8 @@ def translate(
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
     key_options = {name: value for name, value in options.items() if name not in ("threads", "processes")}
-    key = repr(
-        (
-            names,
-            source,
-            target,
-            quality,
-            prompt,
-            key_options,
-            wrappers,
-            file_contents(wrappers),
-            fields,
-            extras,
-            mark_fuzzy,
-        )
-    )
+    work = (names, source, target, quality, prompt, key_options, wrappers, file_digests(wrappers), fields, extras)
+    key = repr((*work, mark_fuzzy))
     documents = plan_documents(input_path, output_path, out_dir, form, as_lines, key, any(fields))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
@@ -218,12 +205,12 @@ def translate(
             progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
             paths = [find_entry(entry, progress) for entry in entries]
             paths = paths or [find_model(name, progress) for name in models]
-            keys = ("precision", "cache_precision", "threads", "device", "processes")
-            settings = without_none(**{key: options.pop(key) for key in keys})
+            setting_names = ("precision", "cache_precision", "threads", "device", "processes")
+            settings = without_none(**{name: options.pop(name) for name in setting_names})
             languages = without_none(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
                 search = without_none(**options) | DETAILS
-                translator = _open_detecting(target, quality, settings, search, progress, wrappers)
+                translator = _open_detecting_translator(target, quality, settings, search, progress, wrappers)
             else:
                 pair = _language_pair(names, source, target)
                 search = without_none(**options)
@@ -233,31 +220,31 @@ def translate(
                 search["return_scores"] = scores or as_json
         if source != AUTO:
             _check_options(translator, search)
-        loaded = time.monotonic()
+        load_end = time.monotonic()
         progress.enabled &= not output.is_terminal()
         if lines is None:
             search.pop("details", None)
             call = output, tuple(filter(None, fields)), on_error == "stop", progress
             rules = {"extras": extras, "language": language, "mark_fuzzy": mark_fuzzy}
-            count = translate_documents(translator, documents or [], *call, **rules, **search)
+            files = translate_documents(translator, documents or [], *call, **rules, **search)
             if verbose:
-                say(f"{count} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
+                say(f"{files} in {time.monotonic() - load_end:.2f} s (loaded in {load_end - start:.2f} s)", err=True)
             return
         writer = ResultWriter(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
         writer.alignments = alignments
-        for result in _results(translator, lines, search, progress, loaded):
-            writer.write(*result)
-            if plot_path is not None and result[0].error is None:
-                _draw(translator, plot_path, result[0].text, result[1].text, languages, output)
+        for line, result in _results(translator, lines, search, progress, load_end):
+            writer.write(line, result)
+            if plot_path is not None and line.error is None:
+                _draw(translator, plot_path, line.text, result.text, languages, output)
     if verbose:
-        print_report(lines, start, loaded, compilation)
+        print_report(lines, start, load_end, compilation)
     total = counted(writer.lines, "line")
-    if writer.remarked:
-        remarked = f"{writer.remarked} of {total} may be no translation"
-        say(f"fastattn: {remarked}, the first: {writer.first_remarked}", err=True)
-    if writer.unsure:
-        unsure_text = f"the language of {writer.unsure} of {total} is unsure"
-        say(f"fastattn: {unsure_text}, the first: {writer.first_unsure}", err=True)
+    if writer.remarked_lines:
+        warning = f"{writer.remarked_lines} of {total} may be no translation"
+        say(f"fastattn: {warning}, the first: {writer.first_remark}", err=True)
+    if writer.unsure_lines:
+        warning = f"the language of {writer.unsure_lines} of {total} is unsure"
+        say(f"fastattn: {warning}, the first: {writer.first_unsure}", err=True)
     lines.check("translated")
 
 
@@ -293,7 +280,7 @@ def _open_translator(
     wrappers: Options,
     pair: tuple[str, str],
 ) -> tuple[Any, Options]:
-    """(translator, options of its calls): a Translator, a chain of two, or a language model's if it has both languages.
+    """(translator, options of its calls): a Translator, a chain of two, or a LanguageModelTranslator for two languages.
 
     wrappers, pair  options and languages for ``add_wrappers``
     """
@@ -301,8 +288,8 @@ def _open_translator(
         from fastattn.translation.translator import Translator
 
         try:
-            opened = [Translator(path, **settings) for path in paths]
-            translator = opened[0] if len(opened) == 1 else Translator.chain(*opened)
+            translators = [Translator(path, **settings) for path in paths]
+            translator = translators[0] if len(translators) == 1 else Translator.chain(*translators)
             return add_wrappers(translator, paths, settings | languages, wrappers, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
@@ -311,14 +298,14 @@ def _open_translator(
 
     if "processes" in settings:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
-    if any(wrappers[name] for name in KNOWN_OPTIONS):
+    if any(wrappers[name] for name in WRAPPER_OPTIONS):
         names = "--glossary, --keep, --keep-placeholders, --guard, --capitals, --memory or --cache"
         raise click.UsageError(f"a language model has no {names}")
-    translating = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
-    return translating, {_GENERATION_NAMES.get(name, name): value for name, value in search.items()} | {"details": True}
+    options = {_GENERATION_NAMES.get(name, name): value for name, value in search.items()} | {"details": True}
+    return LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings), options
 
 
-def _open_detecting(
+def _open_detecting_translator(
     target: str | None, quality: str | None, settings: Options, search: Options, progress: Progress, wrappers: Options
 ) -> Any:
     """A translator from any language, which opens a language's models when the language first occurs."""
@@ -338,7 +325,7 @@ def _open_detecting(
 
 
 def _check_options(translator: Any, search: dict[str, Any]) -> None:
-    """Check the options before any text is read. With a timeout, also compile the kernels, which it does not cover."""
+    """Check the options before any text is read. Before a timeout begins, the kernels are compiled too."""
     with options_as_typed():
         translator.translate_iter((), **search)
     if "timeout" in search:
@@ -359,16 +346,16 @@ def _results(
 def add_wrappers(
     translator: Any, paths: list[str], settings: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
 ) -> Any:
-    """Put a translator inside the translators for terms, memories, loops and the cache for which there are options.
+    """Put a translator inside translators for terms, loops, a memory and a cache, as the options say.
 
     paths, settings  the models' folders and options, which identify cached translations
-    options          KNOWN_OPTIONS, and "documents": whether the texts are documents', which have a guard by default
+    options          WRAPPER_OPTIONS, and "documents": whether the texts are documents', which have a guard by default
     languages        (source, target), "" if unknown
     """
     guards, has_capitals = (
         options["documents"] if options[name] is None else options[name] for name in ("guard", "capitals")
     )
-    if not (guards or has_capitals or any(options[name] for name in KNOWN_OPTIONS)):
+    if not (guards or has_capitals or any(options[name] for name in WRAPPER_OPTIONS)):
         return translator
     from fastattn.translation.capitals import CapitalsTranslator
     from fastattn.translation.glossary import GlossaryTranslator
@@ -387,13 +374,13 @@ def add_wrappers(
         translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
     if options["cache"]:
         switches = [options["keep"], options["keep_placeholders"], guards, has_capitals]
-        model = [VERSION, *map(_digest, paths), file_contents(options), *switches, settings]
-        translator = CachedTranslator(translator, options["cache"], repr(model))
+        identity = [VERSION, *map(_digest, paths), file_digests(options), *switches, settings]
+        translator = CachedTranslator(translator, options["cache"], repr(identity))
     return translator
 
 
-def file_contents(options: dict[str, Any]) -> list[Any]:
-    """A digest of the glossary and one of the memory; False for a missing file, None without the option."""
+def file_digests(options: dict[str, Any]) -> list[Any]:
+    """Digests of the glossary and of the memory; False in place of a missing file's, None without the option."""
     paths = (options["glossary"], options["memory"])
     return [path and os.path.isfile(path) and _digest(path) for path in paths]
 
@@ -418,34 +405,31 @@ def _alignment_text(line: InputLine, result: Any) -> str:
 class ResultWriter:
     """Writes results one by one, as text or as JSON lines, and flushes after each.
 
-    marks      whether to write the reason in place of a line that failed
-    languages  the languages of the options, for JSON
+    with_reasons  whether to write the reason in place of a line that failed
+    languages     the languages of the options, for JSON
     """
 
     def __init__(
-        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
+        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, with_reasons: bool, languages: Options
     ):
-        self.lines = self.remarked = self.unsure = 0
-        self.first_remarked = self.first_unsure = ""  # the first line with remarks, the first of unsure language
-        self._output = output
-        self._as_json = as_json
-        self._scores = scores
-        self._has_numbers = hypotheses > 1
-        self._marks, self._languages = marks, languages
+        self.lines = self.remarked_lines = self.unsure_lines = 0
+        self.first_remark = self.first_unsure = ""  # the first remarks, the first unsure language, each with the line
+        self._output, self._as_json, self._scores, self._has_numbers = output, as_json, scores, hypotheses > 1
+        self._with_reasons, self._languages = with_reasons, languages
         self.alignments = False  # whether word alignments are written too
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
         if getattr(result, "language", "") and not result.sure:  # a detected language
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
-            self.unsure += 1
+            self.unsure_lines += 1
         if remarks := getattr(result, "remarks", ()):
-            self.first_remarked = self.first_remarked or f"{line.location}: {', '.join(remarks)}"
-            self.remarked += 1
+            self.first_remark = self.first_remark or f"{line.location}: {', '.join(remarks)}"
+            self.remarked_lines += 1
         if self._as_json:
             text = as_json(self._record(line, result), allow_nan=False)
         elif line.error is not None:
-            text = self._text_line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
+            text = self._text_line(f"[not translated: {line.error}]" if self._with_reasons else "", math.nan)
         else:
             text = "\n".join(map(self._text_line, result.hypotheses, result.scores))
             text += f" ||| {_alignment_text(line, result)}" if self.alignments else ""
@@ -454,7 +438,7 @@ class ResultWriter:
 
     def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
         if line.error is not None:
-            reason = {"error": str(line.error)} if self._marks else {}
+            reason = {"error": str(line.error)} if self._with_reasons else {}
             return {"source": line.text, "translation": "", "hypotheses": []} | reason
         hypotheses = [
             {"text": text, "score": score if math.isfinite(score) else None}
@@ -471,7 +455,5 @@ class ResultWriter:
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | details
 
     def _text_line(self, hypothesis: str, score: float) -> str:
-        text = one_line(hypothesis)
-        if self._scores:
-            text = f"{score:.6f}\t{text}"
+        text = (f"{score:.6f}\t" if self._scores else "") + one_line(hypothesis)
         return f"{self.lines}\t{text}" if self._has_numbers else text

@@ -52,8 +52,8 @@ def encode_arguments(
     get_encoder  returns the encoder, whose width is needed; called only if there are calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
-    unchanged = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
-    arguments = without_none(**unchanged, normalize_embeddings=options["normalize"], pooling=pooling)
+    arguments = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    arguments = without_none(**arguments, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
@@ -76,9 +76,8 @@ class LineLimit:
         from fastattn.encoders.encoder import TokenLimit  # imports NumPy, which --help does not need
 
         self._limit = TokenLimit(encoder, options)
-        self._uncounted: list[str] = []
-        self._characters = 0
-        self._lines = self._cut_lines = self._cut_tokens = 0
+        self._uncounted_lines, self._characters = list[str](), 0  # lines whose tokens are not counted yet
+        self._line_count = self._cut_lines = self._cut_tokens = 0
 
     def refusal(self, text: str) -> str | None:
         token_counts = self._limit.exceeded([text])
@@ -86,28 +85,28 @@ class LineLimit:
 
     def note(self, text: str) -> None:
         """Count an encoded line, and its tokens if it may have been cut."""
-        self._lines += 1
+        self._line_count += 1
         if not self._limit.may_exceed(text):
             return
-        self._uncounted.append(text)
+        self._uncounted_lines.append(text)
         self._characters += len(text)
-        if len(self._uncounted) >= MOST_LINES or self._characters >= MOST_CHARACTERS:
+        if len(self._uncounted_lines) >= MOST_LINES or self._characters >= MOST_CHARACTERS:
             self._count()
 
     def remark(self) -> str | None:
         self._count()
         if not self._cut_lines:
             return None
-        lines = f"{self._cut_lines:,} of {counted(self._lines, 'line')}"
+        lines = f"{self._cut_lines:,} of {counted(self._line_count, 'line')}"
         verb = "was" if self._cut_lines == 1 else "were"
         tokens = counted(self._cut_tokens, "token")
         return f"{lines} {verb} cut at {self._limit.max_length:,} tokens, by {tokens} in all; --long mean cuts nothing"
 
     def _count(self) -> None:
-        for tokens in self._limit.exceeded(self._uncounted).values():
+        for tokens in self._limit.exceeded(self._uncounted_lines).values():
             self._cut_lines += 1
             self._cut_tokens += tokens - self._limit.max_length
-        self._uncounted, self._characters = [], 0
+        self._uncounted_lines, self._characters = [], 0
 
 
 FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}  # suffix -> form
@@ -118,7 +117,7 @@ def open_array(path: str) -> "np.ndarray":
     import numpy as np
 
     if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":
-        return _rows(path, form)
+        return _read_rows(path, form)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -130,19 +129,19 @@ def open_array(path: str) -> "np.ndarray":
     return array
 
 
-def _rows(path: str, form: str) -> "np.ndarray":
+def _read_rows(path: str, form: str) -> "np.ndarray":
     """An array of at least one column from JSON lines or CSV; a line without a vector is NaN, or 0 in whole numbers."""
     import numpy as np
 
     rows: list[np.ndarray | None] = []
     with open_bytes(path) as file:
         for number, line in enumerate(raw_lines(file, path), start=1):
-            rows.append(_row(as_text(line, number, path), form, f"{path}, line {number}"))
-    present = [row for row in rows if row is not None]
-    widths = sorted({len(row) for row in present})
+            rows.append(_parse_row(as_text(line, number, path), form, f"{path}, line {number}"))
+    vectors = [row for row in rows if row is not None]
+    widths = sorted({len(vector) for vector in vectors})
     if len(widths) > 1:
         raise InputError(f"{path}: rows of one width are expected, got {widths[0]} and {widths[-1]} numbers")
-    is_whole = bool(present) and all(row.dtype == np.int64 for row in present)
+    is_whole = bool(vectors) and all(vector.dtype == np.int64 for vector in vectors)
     array = np.full((len(rows), *(widths or [1])), 0 if is_whole else np.nan, np.int64 if is_whole else np.float32)
     for array_row, row in zip(array, rows):
         if row is not None:
@@ -157,7 +156,7 @@ def _rows(path: str, form: str) -> "np.ndarray":
     return array.astype("int8" if least < 0 else "uint8")
 
 
-def _row(line: str, form: str, location: str) -> "np.ndarray | None":
+def _parse_row(line: str, form: str, location: str) -> "np.ndarray | None":
     """The numbers of a line, int64 if all are whole, else float32; None for a line without a vector."""
     import numpy as np
 

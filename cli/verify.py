@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastattn.verification import Verification
     from fastattn.verification.comparison import Comparison
 
-# A plain sentence, one beyond ASCII, and one that is repeated to more ids than most encoders take.
+# A plain sentence, a sentence beyond ASCII, and a sentence that is repeated to more ids than most encoders take.
 SENTENCES = (
     "The library opens at nine on weekdays.",
     "Zoë's café in Łódź charges €4½ for a naïve “crème brûlée” — 好吃!",
@@ -93,7 +93,7 @@ def verify(
             Compilation(progress)
             from fastattn.verification import Verification
 
-            checkpoint = read(path, "encoder")  # of T5 its encoder: no whole encoder-decoder but MarianMT is compared
+            checkpoint = read(path, "encoder")  # of T5 the encoder: no whole encoder-decoder but MarianMT is compared
             verification = Verification(path, checkpoint, precision or "auto", bound)
         compared_texts = texts or _default_texts(checkpoint)
         progress.show(f"comparing {counted(len(compared_texts), 'text')}")
@@ -112,16 +112,16 @@ def verify(
 def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
     """The built-in sentences, the last repeated for an encoder only.
 
-    An encoder also gets a text of its tokenizer's special tokens: padding in a text shifts positions in some models.
+    An encoder also gets a text with its tokenizer's special tokens: padding in a text shifts positions in some models.
     """
     from fastattn.spec.text_spec import EncoderText
 
     plain, accented, long = SENTENCES
     if not isinstance(checkpoint.text, EncoderText):
         return (plain, accented, long.strip())
-    added = json.loads(checkpoint.text.tokenizer).get("added_tokens") or ()
-    special = [token["content"] for token in added if token.get("special")][:MOST_SPECIAL]
-    return (plain, accented, long * REPEATS, *([" a ".join([*special, plain])] if special else []))
+    added_tokens = json.loads(checkpoint.text.tokenizer).get("added_tokens") or ()
+    specials = [token["content"] for token in added_tokens if token.get("special")][:MOST_SPECIAL]
+    return (plain, accented, long * REPEATS, *([" a ".join([*specials, plain])] if specials else []))
 
 
 def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verification") -> dict[str, str]:
@@ -153,9 +153,9 @@ def _print_report(
         if comparison.here is not None and comparison.there is not None and comparison.here != comparison.there:
             say(f"{'':<{width}}  here   {' '.join(comparison.here)}")
             say(f"{'':<{width}}  there  {' '.join(comparison.there)}")
-    outside = [comparison.name for comparison in comparisons if not comparison.within]
-    remainder = f" and {len(outside) - 3} more" if len(outside) > 3 else ""
-    say(f"past the bound: {', '.join(outside[:3])}{remainder}" if outside else "all is within the bound")
+    names = [comparison.name for comparison in comparisons if not comparison.within]
+    remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    say(f"past the bound: {', '.join(names[:3])}{remainder}" if names else "all is within the bound")
 
 
 def _number(value: float | None, form: str) -> str:
@@ -166,13 +166,10 @@ def _json(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
 ) -> str:
     """The report as JSON; null for a number that is not finite."""
-    records = [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(comparison).items()
-        }
-        for comparison in comparisons
-    ]
-    within = all(comparison["within"] for comparison in records)
-    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": records, "within": within}
+    records = [asdict(comparison) for comparison in comparisons]
+    for record in records:
+        infinite = [name for name, value in record.items() if isinstance(value, float) and not math.isfinite(value)]
+        record.update(dict.fromkeys(infinite))
+    is_within = all(record["within"] for record in records)
+    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": records, "within": is_within}
     return as_json(report, allow_nan=False)

@@ -75,21 +75,18 @@ def warmup() -> None:
             generator.score("word " * 3)
         disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_WORDS))
         Encoder.from_checkpoint(disentangled, "float32").encode("word " * _WORDS)
-        rotary = {
-            "positions": PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=8)),
-            "norms": NormSpec("rms", final=False),
-        }
+        rotary_positions = PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=8))
+        rotary = {"positions": rotary_positions, "norms": NormSpec("rms", final=False)}
         varieties: list[tuple[str, dict[str, Any], bool, str]]
         varieties = [("float32", {}, False, ""), ("bfloat16", {}, False, ""), ("int8", {}, True, "")]
         varieties += [("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")]
         for precision, variety, quantized, recurrence in varieties:
-            decoder: dict[str, Any] = {}
+            changes: dict[str, Any] = {"cross_attention": True}  # from the encoder's stack to the decoder's
             if recurrence:  # a decoder with a recurrence takes no rotary positions
-                decoder = {"positions": PositionSpec("none", limit=_WORDS), "recurrence": RecurrenceSpec(recurrence)}
-            stack = _stack(**variety)
-            stacks = stack, dataclasses.replace(stack, cross_attention=True, **decoder)
+                changes |= {"positions": PositionSpec("none", limit=_WORDS), "recurrence": RecurrenceSpec(recurrence)}
+            stacks = _stack(**variety), dataclasses.replace(_stack(**variety), **changes)
             _translate(Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision))
-        # The LSTM has additive attention, feeds its readout back and begins from a bridge; the GRU does the opposite.
+        # The LSTM has additive attention, feeds its readout back and begins from a bridge; the GRU does none of these.
         additive, readout = MemoryAttention("additive", 1, width=64), Readout(("context", "hidden"), 64, "tanh")
         heads = MemoryAttention("multi-head", 0, width=64, heads=2)
         lstm = _recurrent("lstm", attention=additive, readout=readout, feeds=True, initial="bridge")
@@ -99,9 +96,8 @@ def warmup() -> None:
         _search_and_convolve()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
-    seconds = time.monotonic() - start
-    done = f"{counted(compilation.kernels, 'kernel')} compiled in {seconds:.1f} s"
-    click.echo(done if compilation.kernels else "all was compiled")
+    report = f"{counted(compilation.kernels, 'kernel')} compiled in {time.monotonic() - start:.1f} s"
+    click.echo(report if compilation.kernels else "all was compiled")
 
 
 def _translate(translator: Any) -> None:
@@ -151,13 +147,13 @@ def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]
     return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
 
 
-# Words in a text: so many that kernels share the work among threads, but too few to give each thread a whole batch.
+# Words of a text: enough for kernels to share the work among threads, too few for a batch on each thread.
 _WORDS = 512
 _PIECES = ("<unk>", "<s>", "</s>", "▁word")
 
 
 def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
-    """``predicts``: whether the encoder has a head that predicts tokens."""
+    """An encoder's checkpoint; ``predicts``: with a head that predicts tokens."""
     from fastattn.spec.text_spec import EncoderText
 
     text = EncoderText(tokenizer=_tokenizer(), max_length=_WORDS, mask_token="[MASK]")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 
 _MARK = "FASTATTN_BATCH"  # environment variable by which processes that the block starts are recognized
-_MOST_SCANS, _PAUSE_SECONDS = 200, 0.05
+_MOST_SCANS, _PAUSE_SECONDS = 200, 0.05  # scans of ``_kill_all``, and the pause after each
 _SCAN_SECONDS = 2.0  # between two scans of /proc, each of which takes some milliseconds
 
 
@@ -25,24 +25,24 @@ def watchdog(message: str) -> Iterator[None]:
 
     The watchdog prints ``message`` if this process ends in the block by neither an exception nor a handled signal.
     """
-    from fastattn.cli import interrupt  # the watchdog, which runs this file, has no such package
+    from fastattn.cli import interrupt  # here, since the watchdog runs this file where no fastattn is importable
 
-    reading, writing = os.pipe()
+    read_end, write_end = os.pipe()
     mark = os.urandom(16).hex()
     try:
         command = [sys.executable, "-I", "-S", __file__, message, f"{_MARK}={mark}"]
         # In a new session, so that Ctrl-C does not reach the watchdog.
-        process = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(command, stdin=read_end, stdout=subprocess.DEVNULL, start_new_session=True)
     except OSError:  # no room for one more process: go on without a watchdog
-        os.close(writing)
+        os.close(write_end)
         yield
         return
     finally:
-        os.close(reading)
+        os.close(read_end)
 
     def report_end(reason: bytes) -> None:
         with contextlib.suppress(OSError):
-            os.write(writing, reason)
+            os.write(write_end, reason)
 
     end_by_signal = partial(report_end, b"!")
     interrupt.end_callbacks.append(end_by_signal)
@@ -53,45 +53,45 @@ def watchdog(message: str) -> Iterator[None]:
         del os.environ[_MARK]
         interrupt.end_callbacks.remove(end_by_signal)
         report_end(b".")
-        os.close(writing)
+        os.close(write_end)
         process.wait()
 
 
 def _descendants(mark: bytes, earlier_processes: dict[int, bytes]) -> dict[int, bytes]:
-    """Process id -> start time of ``earlier_processes``, of processes with ``mark`` in their environment, and of the
+    """Process id -> start time, for living ``earlier_processes``, processes with ``mark`` in their environment, and the
     descendants of both. Empty without /proc.
 
-    Ray's agents overwrite their environment with a title, so only their parent, while it lives, shows whose they are.
+    Ray's agents overwrite their environment with a title, so that only a living parent shows whose they are.
     """
     parents: dict[int, int] = {}
     starts: dict[int, bytes] = {}
-    marked: set[int] = set()
+    found_pids: set[int] = set()
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):  # the process has ended, or is another user's
             with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             pid, parents[int(name)], starts[int(name)] = int(name), int(fields[1]), fields[19]
             if earlier_processes.get(pid) == fields[19] and fields[0] != b"Z":
-                marked.add(pid)
+                found_pids.add(pid)
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    marked.add(pid)
+                    found_pids.add(pid)
     previous_count = 0
-    while previous_count < len(marked):
-        previous_count = len(marked)
-        marked |= {pid for pid, parent in parents.items() if parent in marked}
-    return {pid: starts[pid] for pid in marked}
+    while previous_count < len(found_pids):
+        previous_count = len(found_pids)
+        found_pids |= {pid for pid, parent in parents.items() if parent in found_pids}
+    return {pid: starts[pid] for pid in found_pids}
 
 
 def _kill_all(mark: bytes, earlier_processes: dict[int, bytes], empty_scans: int) -> None:
-    """Kill ``_descendants`` until so many scans in a row find none: a starting process has no mark for a moment."""
+    """Kill ``_descendants`` until ``empty_scans`` in a row find none: a starting process has no mark for a moment."""
     empty_in_row = 0
     for _ in range(_MOST_SCANS):
-        running = _descendants(mark, earlier_processes)
-        for pid in running:
+        processes = _descendants(mark, earlier_processes)
+        for pid in processes:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        empty_in_row = 0 if running else empty_in_row + 1
+        empty_in_row = 0 if processes else empty_in_row + 1
         if empty_in_row == empty_scans:
             return
         time.sleep(_PAUSE_SECONDS)
@@ -100,8 +100,8 @@ def _kill_all(mark: bytes, earlier_processes: dict[int, bytes], empty_scans: int
 def _watch() -> None:
     """Run as a process with the arguments MESSAGE NAME=VALUE: kill the processes that the job leaves behind.
 
-    The end of standard input says that the job's process has ended: after ".", the block has ended; after "!", a
-    handled signal has ended the process; after nothing, something else has, and MESSAGE is printed.
+    Standard input ends with the block or the job's process: after "." with the block, after "!" with the process by a
+    handled signal, after nothing with the process in another way, and then MESSAGE is printed.
     """
     mark, earlier_processes = os.fsencode(sys.argv[2]), dict[int, bytes]()
     reason = received = b""

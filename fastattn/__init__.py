@@ -84,20 +84,15 @@ if not TYPE_CHECKING:
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_imported_at = time_ns()  # taken before Python reads any other file of the package
+_imported_at = time_ns()  # before Python reads a file of the package that ``loading.model_cache`` checks
 
 
-def _add_root_of_clone(folder: str) -> None:
-    """In a clone, let Python find the subpackages weights/ and cli/ next to this folder; setup.py installs them in it.
-
-    A process that starts in the clone's root imports the clone's folder, not the installed package.
-    """
-    clone = os.path.dirname(folder)
-    if not os.path.isdir(os.path.join(folder, "weights")) and os.path.isfile(os.path.join(clone, "setup.cfg")):
-        __path__.append(clone)
-
-
-_add_root_of_clone(os.path.dirname(os.path.abspath(__file__)))
+# In a clone, the packages weights/ and cli/ lie next to this folder; setup.py installs them inside. A process that
+# starts in the clone's root imports the clone's folder, not the installed package.
+_folder = os.path.dirname(os.path.abspath(__file__))
+_clone = os.path.dirname(_folder)
+if not os.path.isdir(os.path.join(_folder, "weights")) and os.path.isfile(os.path.join(_clone, "setup.cfg")):
+    __path__.append(_clone)
 
 
 def __getattr__(name: str) -> Any:

@@ -105,7 +105,7 @@ def check_bool(name: str, value: Any) -> bool:
     """``value`` as a bool; InputError unless it is Python's or NumPy's True or False."""
     if isinstance(value, bool):
         return value
-    import numpy as np  # here, so that importing this module stays cheap
+    import numpy as np  # not at the top, so that importing this module stays cheap
 
     if not isinstance(value, np.bool_):
         raise InputError(f"{name} must be True or False, got {described(value)}")
@@ -138,11 +138,10 @@ def check_texts(name: str, texts: Any) -> list[str]:
 
 
 def check_text(name: str, text: Any, number: int | None = None) -> str:
-    """``text``; InputError, with the text's ``number`` in a list if any, unless it is a str."""
+    """``text``; InputError unless it is a str. ``number``: the text's in a list of texts, for the message."""
     if not isinstance(text, str):
-        expectation = f"a str, got {type(text).__name__}"
-        if number is not None:
-            expectation = f"str, number {number} is {type(text).__name__}"
+        got = type(text).__name__
+        expectation = f"a str, got {got}" if number is None else f"str, number {number} is {got}"
         raise InputError(f"{name} must be {expectation}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
     return text
 

@@ -18,7 +18,7 @@ _MAX_TEXTS, _MAX_LENGTH = 20, 300  # how many texts ``first_of`` returns, and ch
 
 def printable(text: str) -> str:
     """``text`` without secrets, its control characters escaped: safe to print."""
-    return visible(without_secrets(text))
+    return escape_controls(without_secrets(text))
 
 
 def counted(number: int, noun: str) -> str:
@@ -32,7 +32,7 @@ def first_of(texts: list[str], kind: str) -> list[str]:
     return first if len(texts) <= _MAX_TEXTS else [*first, f"and {len(texts) - _MAX_TEXTS} more {kind}"]
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""``text`` with the characters that a terminal acts on escaped as ``ascii`` does: ``\x1b``, ``\u202e``."""
     return re.sub(_UNSAFE_CHARACTER, lambda match: ascii(match[0])[1:-1], text)
 

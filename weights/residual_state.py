@@ -30,20 +30,22 @@ class ResidualState:
 
     @property
     def stem_side(self) -> int:
-        """The side of the first convolution's window; 0 without one."""
+        """The side of the first convolution's window; 0 without such a convolution."""
         return self._shape("conv1.weight")[2]
 
     def _take(self, name: str) -> np.ndarray:
+        """The tensor in float32, from now on used; CheckpointError where it is missing."""
         if name not in self._arrays:
             raise CheckpointError(f"{self.where}: tensors do not fit a residual network: missing {name}")
         self._unused.discard(name)
         return self._arrays[name].vector.reshape(self._arrays[name].shape)
 
     def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
+        """The network that the tensors' shapes describe, for images of the size ``image``."""
         blocks: list[int] = []
         while f"layer{len(blocks) + 1}.0.conv1.weight" in self._arrays:
-            stage = f"layer{len(blocks) + 1}"
-            blocks.append(sum(name.startswith(f"{stage}.") and name.endswith(".conv1.weight") for name in self._arrays))
+            stage = f"layer{len(blocks) + 1}."
+            blocks.append(sum(name.startswith(stage) and name.endswith(".conv1.weight") for name in self._arrays))
         stages = [f"layer{i + 1}.0" for i in range(len(blocks))]
         if not stages or "conv1.weight" not in self._arrays:
             raise CheckpointError(
@@ -75,6 +77,7 @@ class ResidualState:
         tensors: dict[str, np.ndarray] = {}
 
         def add(target: str, conv: str, norm: str) -> None:
+            """Add the convolution ``target``: the weight ``conv`` with the batch norm ``norm`` folded in."""
             mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
             self._unused.discard(f"{norm}.num_batches_tracked")
@@ -86,24 +89,24 @@ class ResidualState:
             tensors[f"{name}.{target}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
-        numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
-        for i, (place, (stage, block)) in enumerate(zip(spec.block_sizes, numbers)):
-            stored, layer = f"layer{stage}.{block}", f"layers.{i}"
+        block_names = [f"layer{i + 1}.{block}" for i, blocks in enumerate(spec.blocks) for block in range(blocks)]
+        for i, (sizes, block_name) in enumerate(zip(spec.block_sizes, block_names)):
+            layer = f"layers.{i}"
             for k in range(1, 3 + (spec.expansion > 1)):
-                add(f"{layer}.{k}", f"{stored}.conv{k}.weight", f"{stored}.bn{k}")
-            if place.has_shortcut:
-                add(f"{layer}.shortcut", f"{stored}.downsample.0.weight", f"{stored}.downsample.1")
+                add(f"{layer}.{k}", f"{block_name}.conv{k}.weight", f"{block_name}.bn{k}")
+            if sizes.has_shortcut:
+                add(f"{layer}.shortcut", f"{block_name}.downsample.0.weight", f"{block_name}.downsample.1")
             if spec.gate != "none":
-                mlp = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
-                for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
-                    weight = self._take(f"{mlp}.{fc}.weight")
+                mlp = f"{block_name}.se" + ".channel" * (spec.gate == "cbam")
+                for fc, outputs in (("fc1", sizes.gate_width), ("fc2", sizes.outputs)):
+                    weight, bias = self._take(f"{mlp}.{fc}.weight"), f"{mlp}.{fc}.bias"
                     tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
-                    bias = f"{mlp}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
-                    # CBAM adds the MLP's results for the maximum and for the mean, so its last bias counts twice
+                    # CBAM adds the MLP's results for the maximum and for the mean, so the MLP's last bias counts twice.
                     tensors[f"{name}.{layer}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
-                add(f"{layer}.gate.spatial", f"{stored}.se.spatial.conv.conv.weight", f"{stored}.se.spatial.conv.bn")
+                spatial = f"{block_name}.se.spatial.conv"
+                add(f"{layer}.gate.spatial", f"{spatial}.conv.weight", f"{spatial}.bn")
         if self._unused:
             unexpected = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._unused)]
             problems = "; ".join(first_of(unexpected, "unexpected"))

@@ -27,6 +27,9 @@ from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, Tensor, UnreadT
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
+Table = Mapping[str, "TensorSources"]
+# {stack: for each of its layers the text that replaces #}; None: the layers' numbers from 0
+LayerNumbers = Mapping[str, Sequence[int | str]] | None
 NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
@@ -44,7 +47,7 @@ class Array(Protocol):
         """The values flattened, float32."""
 
     def matrix(self, transposed: bool) -> Tensor:
-        """The matrix in float32, or in int8 as stored; transposed if ``transposed``."""
+        """The matrix in float32, or in int8 where the file has int8; transposed if ``transposed``."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +63,23 @@ class FirstRow:
 class TensorSources:
     """The arrays that a canonical tensor is made of, and how."""
 
-    names: tuple[str | None, ...]  # of arrays, concatenated by rows; None: a vector of zeros
-    rows: tuple[int, ...] = ()  # the rows that each array contributes; (): equally many
+    names: tuple[str | None, ...]  # of the arrays, which are concatenated by rows; None: a vector of zeros
+    rows: tuple[int, ...] = ()  # how many rows each array contributes; (): equally many
     ends: tuple[str, str] = ("weight", "bias")  # the file's names for weight and bias
     transposed: bool = False  # matrices are stored as [inputs, outputs]
     flat: bool = False  # a vector of n numbers may be stored as [1, n]
     skipped_rows: int = 0  # how many rows at the beginning of each array are left out
-    split: tuple[int, int] = (0, 1)  # (i, n): each array holds the rows of n tensors of equal shapes; this is number i
+    split: tuple[int, int] = (0, 1)  # (i, n): an array holds the rows of n tensors of equal shapes; this is number i
     added_row: FirstRow | None = None  # added to each row
     offset: float = 0.0  # added to each number
-    rolled_columns: int = 0  # how many columns at the beginning of a matrix are at the end of the tensor
+    rolled_columns: int = 0  # how many columns move from the beginning of a matrix to the end of the tensor
     relu: bool = False  # negative numbers become 0
-    # (shape) -> the tensor if the file has none of the arrays; None: the arrays are required
+    # (shape) -> the tensor where the file has none of the arrays; None: the arrays are required
     default: Callable[[Shape], np.ndarray] | None = None
-    # above 0: a convolution's weight, stored as [outputs, inputs, kernel], becomes rows of a linear layer, with the
-    # inputs of each offset of the kernel side by side
+    # above 0: the width of a convolution's kernel; the weight, stored as [outputs, inputs, kernel], becomes rows of a
+    # linear layer, in which all inputs of one offset of the kernel are neighbours
     kernel: int = 0
-    # above 0: an array has the queries, keys and values of one head after the other; the tensor has all queries first
+    # above 0: the array has the queries, keys and values of one head after another, the tensor first all queries
     heads: int = 0
     shape: Shape = ()  # of the canonical tensor
 
@@ -114,29 +117,21 @@ def identity(shape: Shape) -> np.ndarray:
 
 
 def canonical_tensors(
-    table: Mapping[str, TensorSources], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
+    table: Table, spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
 ) -> dict[str, Tensor]:
+    """The tensors of the model ``spec``, made as ``table`` says; see ``check_sources`` for ``where`` and ``misfit``."""
     mapping = map_tensors(table, spec)
     check_sources(mapping, stored, where, misfit)
     return make_tensors(mapping, stored)
 
 
-def map_tensors(
-    table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
-) -> dict[str, TensorSources]:
-    """The mapping {name of a tensor of the architecture: its entry in the table, with names and shape filled in}.
-
-    numbers  {stack: what stands for # in the names of each of its layers}; None: numbers from 0
-    """
+def map_tensors(table: Table, spec: ModelSpec, numbers: LayerNumbers = None) -> dict[str, TensorSources]:
+    """{name of a tensor of the architecture: its entry in the table, with the arrays' names and the shape}."""
     return map_shapes(table, tensor_shapes(spec), numbers)
 
 
-def map_shapes(
-    table: Mapping[str, TensorSources],
-    shapes: Mapping[str, Shape],
-    numbers: Mapping[str, Sequence[int | str]] | None = None,
-) -> dict[str, TensorSources]:
-    """``map_tensors`` for tensors of these canonical names and shapes."""
+def map_shapes(table: Table, shapes: Mapping[str, Shape], numbers: LayerNumbers = None) -> dict[str, TensorSources]:
+    """``map_tensors`` for tensors of the given canonical names and shapes."""
     mapping = {}
     for name, shape in shapes.items():
         stack, layer, number, member, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
@@ -165,7 +160,7 @@ def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
 def check_sources(mapping: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
     """Raise one CheckpointError that lists all arrays that are missing, left over or misshapen.
 
-    where, misfit  how the message names the file, and what does not fit
+    where, misfit  the beginning of the message: the file's name, and a phrase that says what does not fit
     """
     expected: dict[str, Shape] = {}
     for entry in mapping.values():
@@ -187,17 +182,17 @@ def make_tensors(mapping: Mapping[str, TensorSources], stored: Mapping[str, Arra
     for name, entry in mapping.items():
         arrays = tuple(id(stored[source]) if source and source in stored else source for source in entry.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        cut = entry.skipped_rows, entry.split, entry.kernel, entry.heads, entry.rolled_columns, entry.relu
-        key = (arrays, is_weight, entry.shape, entry.transposed, cut, entry.added_row, entry.offset, entry.default)
+        changes = entry.skipped_rows, entry.split, entry.kernel, entry.heads, entry.rolled_columns, entry.relu
+        key = (arrays, is_weight, entry.shape, entry.transposed, changes, entry.added_row, entry.offset, entry.default)
         if key not in by_sources:
-            unread_tensor = _unread(entry, stored) if is_weight and len(entry.shape) == 2 else None
-            by_sources[key] = _make(entry, stored, is_weight) if unread_tensor is None else unread_tensor
+            unread_tensor = _unread_tensor(entry, stored) if is_weight and len(entry.shape) == 2 else None
+            by_sources[key] = _make_tensor(entry, stored, is_weight) if unread_tensor is None else unread_tensor
         tensors[name] = by_sources[key]
     return tensors
 
 
 def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
-    """The type of most of the weights, from each array's (type, size in bytes); float32 where there are no arrays."""
+    """The type of most bytes of the arrays, given as (type, size in bytes); float32 where there are no arrays."""
     sizes: dict[str, int] = {}
     for dtype, size in arrays:
         sizes[dtype] = sizes.get(dtype, 0) + size
@@ -210,13 +205,13 @@ def stored_precision(stored: Mapping[str, Any]) -> str:
     return main_precision((names.get(array.dtype, array.dtype.lower()), len(array.data)) for array in stored.values())
 
 
-def _make(entry: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
+def _make_tensor(entry: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if entry.default is not None and entry.uses_default(stored):
         return entry.default(entry.shape)
     tensor: Tensor
     if len(entry.shape) == 1:
         vectors = [
-            zeros((rows,)) if name is None else stored[name].vector[_rows(entry, prod(stored[name].shape))]
+            zeros((rows,)) if name is None else stored[name].vector[_row_slice(entry, prod(stored[name].shape))]
             for name, rows in zip(entry.names, entry.row_counts)
         ]
         tensor = vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
@@ -226,7 +221,7 @@ def _make(entry: TensorSources, stored: Mapping[str, Array], is_weight: bool) ->
         tensor = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(entry.shape)
     else:
         arrays = [unread(stored[name].matrix(entry.transposed)) for name in entry.names if name is not None]
-        tensor = in_memory(_joined([_selected(entry, array) for array in arrays]))
+        tensor = in_memory(_concatenate([_select_rows(entry, array) for array in arrays]))
         if not is_weight:
             tensor = as_float32(tensor)
     if entry.heads:
@@ -244,11 +239,8 @@ def _make(entry: TensorSources, stored: Mapping[str, Array], is_weight: bool) ->
     return tensor
 
 
-def _unread(entry: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
-    """The matrix that ``_make`` makes, to be read by rows; as a whole where its rows are not rows of the arrays.
-
-    None for a convolution, and where an array cannot be read by rows.
-    """
+def _unread_tensor(entry: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
+    """The matrix of ``_make_tensor``, still to be read; None for a convolution, and if an array has no ``unread``."""
     methods = [getattr(stored.get(name), "unread", None) for name in entry.source_shapes]
     if entry.kernel or not methods or None in methods:
         return None
@@ -259,41 +251,41 @@ def _unread(entry: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor |
             array.forget(0, array.shape[0])
 
     def read(first: int, last: int) -> np.ndarray:
-        return as_float32(_make(entry, stored, True))[first:last]
+        return as_float32(_make_tensor(entry, stored, True))[first:last]
 
-    changed = entry.transposed or entry.heads or entry.added_row or entry.offset or entry.rolled_columns or entry.relu
-    if changed or None in entry.names:
+    changes = entry.transposed, entry.heads, entry.added_row, entry.offset, entry.rolled_columns, entry.relu
+    if any(changes) or None in entry.names:  # then rows of the tensor are not rows of the arrays
         return UnreadTensor(entry.shape, read, "float32", forget, by_rows=False)
-    return _joined([_selected(entry, array) for array in arrays])
+    return _concatenate([_select_rows(entry, array) for array in arrays])
 
 
-def _rows(entry: TensorSources, count: int) -> slice:
+def _row_slice(entry: TensorSources, count: int) -> slice:
     """The rows that the tensor takes from an array of ``count`` rows."""
     number, tensors = entry.split
     rows = (count - entry.skipped_rows) // tensors
     return slice(entry.skipped_rows + number * rows, entry.skipped_rows + (number + 1) * rows)
 
 
-def _selected(entry: TensorSources, array: UnreadTensor) -> UnreadTensor:
-    """The rows that the tensor takes from a matrix, as a matrix."""
-    rows = _rows(entry, array.shape[0])
+def _select_rows(entry: TensorSources, array: UnreadTensor) -> UnreadTensor:
+    """The matrix of the rows that the tensor takes from an array."""
+    rows = _row_slice(entry, array.shape[0])
     if rows == slice(0, array.shape[0]):
         return array
-    int8, begin = array.form == "int8", rows.start
+    is_int8, begin = array.form == "int8", rows.start
 
     def read(first: int, last: int) -> Tensor:
-        rows: Tensor = array.read(begin + first, begin + last)
-        return as_float32(rows) if int8 else rows
+        selected_rows: Tensor = array.read(begin + first, begin + last)
+        return as_float32(selected_rows) if is_int8 else selected_rows
 
     def forget(first: int, last: int) -> None:
         array.forget(begin + first, begin + last)
 
     shape = rows.stop - begin, *array.shape[1:]
-    return UnreadTensor(shape, read, "float32" if int8 else array.form, forget, array.by_rows)
+    return UnreadTensor(shape, read, "float32" if is_int8 else array.form, forget, array.by_rows)
 
 
-def _joined(matrices: Sequence[UnreadTensor]) -> UnreadTensor:
-    """The matrices concatenated by rows: in the form of all, in blocks if forms of few bits differ, else in float32."""
+def _concatenate(matrices: Sequence[UnreadTensor]) -> UnreadTensor:
+    """The matrices concatenated by rows, in their common form; else in float32 if one is, else in blocks."""
     if len(matrices) == 1:
         return matrices[0]
     forms = {matrix.form for matrix in matrices}

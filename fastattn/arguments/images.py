@@ -12,7 +12,6 @@ class PixelGrid(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows the images have."""
         return self.images * self.height * self.width
 
 

@@ -9,9 +9,9 @@ class States(NamedTuple):
     """Tables of states: the rows with which sentences begin, and the rows where their last states go.
 
     before_MW, previous_B  sentence b begins with row ``previous_B[b]``, int32; -1: with zeros
-    after_MW, rows_B       its last state goes to row ``rows_B[b]``, int32, all different
-    hidden, cell           the first column of h and, for an LSTM, of c in both tables; a second direction's follow
-    Both may be one table: no sentence begins with a row that is written.
+    after_MW, rows_B       the last state of sentence b goes to row ``rows_B[b]``, int32, all different
+    hidden, cell           the first columns of h and, for an LSTM, of c in both tables; a second direction's follow
+    The two tables may be one, as no sentence begins with a row that is written.
     """
 
     before_MW: np.ndarray

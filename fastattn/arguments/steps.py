@@ -31,39 +31,35 @@ class Edits(NamedTuple):
 
 NO_EDITS = Edits()
 
-
-# Indices of ``StepRows.counts``: rows with a sentence, rows of ``fresh_F`` that were taken, rows that are over,
-# how many of them stop the steps, whether to stop, whether a logit was not a number.
+# Indices of ``StepRows.counts``: how many rows have a sentence, how many of ``fresh_F`` are used, how many rows are
+# over, at how many of these the steps stop; whether to stop; whether a logit was not a number.
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
 
-
-# The arrays of StepRows that a step reads.
-StepInputs = namedtuple("StepInputs", "tokens_R positions_R rows_R previous_R lengths_R")
+StepInputs = namedtuple("StepInputs", "tokens_R positions_R rows_R previous_R lengths_R")  # what a step reads
 # The arrays of StepRows that say how far rows have come.
 StepProgress = namedtuple("StepProgress", "slots_R steps_R limits_R chosen_R scores_R is_over_R")
 
 
 class StepRows:
-    """R rows of a step; those from ``counts[LIVE]`` on repeat the first, where a step has more rows than sentences.
+    """R rows of a step; rows from ``counts[LIVE]`` on, more than there are sentences, repeat the first.
 
     inputs         tokens; positions; lengths, which are positions + 1; rows of the cache's table of target positions:
                    ``rows_R``, which the step writes, and ``previous_R``, that of the position before
     for attention  slots and memory slots: rows of the cache's tables of histories and of memories; memory_lengths
     progress       steps: tokens so far; limits: the greatest number of tokens; chosen: the last token; scores: the
                    sum of log-probabilities; is_over: whether the sentence has ended
-    subsets_R4     the row's number, and ``place`` of its OutputSubset
+    subsets_R4     the row's number, and ``entry`` of its OutputSubset
     fresh_F        unused rows of the cache, which steps take in order
     counts         int64, at the indices LIVE, USED, ...
     """
 
     def __init__(self, rows: int, fresh: int):
         self.tokens_R, self.positions_R, self.rows_R, self.previous_R = (np.zeros(rows, np.int32) for _ in range(4))
-        self.lengths_R, self.slots_R, self.memory_slots_R, self.memory_lengths_R = (
-            np.ones(rows, np.int64) for _ in range(4)
-        )
+        self.lengths_R, self.slots_R, self.memory_lengths_R = (np.ones(rows, np.int64) for _ in range(3))
+        self.memory_slots_R = np.ones(rows, np.int64)
         self.steps_R, self.limits_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self.chosen_R, self.scores_R = np.zeros(rows, np.int32), np.zeros(rows, np.float32)
-        self.is_over_R = np.zeros(rows, np.int32)
+        self.chosen_R, self.is_over_R = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        self.scores_R = np.zeros(rows, np.float32)
         self.subsets_R4 = np.zeros((rows, 4), np.int64)
         self.subsets_R4[:, 0] = np.arange(rows)
         self.fresh_F, self.counts = np.zeros(fresh, np.int32), np.zeros(6, np.int64)

@@ -324,12 +324,12 @@ class _Store:
     def take(self, count: int) -> np.ndarray:
         """The numbers of ``count`` free rows; when they run short, rows that no sequence has are freed first."""
         pool = self._pool
-        if count > pool.free:
+        if count > pool.free_count:
             used_M = np.zeros(pool.rows, bool)
             for cache in self.caches:
                 used_M[cache.rows()] = True
             pool.free_unused(used_M)
-        needed = pool.rows - pool.free + count
+        needed = pool.rows - pool.free_count + count
         if needed > MAX_POSITIONS:
             raise InputError(f"key: expected at most {MAX_POSITIONS} positions of all sequences, got {needed}")
         try:

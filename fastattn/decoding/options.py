@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
 from fastattn.spec.text_spec import GeneratorText, SearchRules, TranslationText
-from fastattn.system.option_names import NONE, UnknownOptionError, what_was_meant
+from fastattn.system.option_names import NONE, UnknownOptionError, suggest_name
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
 _LENGTH_LIMITS = ("max_decoding_length", "max_length_factor")
 
 
-def _whole(default: int | None, least: int, most: int | None = None) -> Any:
+def _integer(default: int | None, least: int, most: int | None = None) -> Any:
     """A field for a whole number from ``least`` to ``most`` (None: no bound); also for None, if None is the default."""
 
     def check(name: str, value: Any) -> None:
@@ -98,11 +98,11 @@ class DecodingOptions:
     log-probability. Sampling from a beam and returning logits are not supported.
     """
 
-    beam_size: int = _whole(2, 1, WIDEST_BEAM)
+    beam_size: int = _integer(2, 1, WIDEST_BEAM)
     """Hypotheses kept at each step, at most 1024; 1 is greedy search, or sampling."""
     patience: float = _number(1.0, "greater than 0")
     """The search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)."""
-    num_hypotheses: int = _whole(1, 1, MOST_HYPOTHESES)
+    num_hypotheses: int = _integer(1, 1, MOST_HYPOTHESES)
     """Hypotheses returned, best first; at most beam_size * patience, but any number of samples and alternatives."""
     length_penalty: float = _number(1.0)
     """A score is the sum of log-probabilities / length ** length_penalty, the end token counted."""
@@ -118,16 +118,16 @@ class DecodingOptions:
     """Subtracted from the logits of tokens already produced, after the repetition penalty; 0 is none. As in vLLM."""
     frequency_penalty: float = _number(0.0, "from -10000 to 10000")
     """Subtracted from a token's logit once for each time that it was produced; 0 is none. As in vLLM."""
-    no_repeat_ngram_size: int = _whole(0, 0, LONGEST_TARGET)
+    no_repeat_ngram_size: int = _integer(0, 0, LONGEST_TARGET)
     """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
-    min_decoding_length: int = _whole(1, 0, LONGEST_MIN_LENGTH)
+    min_decoding_length: int = _integer(1, 0, LONGEST_MIN_LENGTH)
     """The end token is suppressed for this many tokens."""
-    max_decoding_length: int | None = _whole(None, 1)
+    max_decoding_length: int | None = _integer(None, 1)
     """The most tokens of a target, its prefix included."""
     max_length_factor: float | None = _number(None, "greater than 0")
     """The most tokens of a target behind its prefix: this times the source tokens, special ones included, rounded up.
     If both limits are None: the greatest of 256, twice the source tokens, and min_decoding_length."""
-    max_input_length: int | None = _whole(None, 0)
+    max_input_length: int | None = _integer(None, 0)
     """A Translator cuts sources after this many tokens, added special ones included; an end token in the source is
     kept. Each line of a text is cut before it is split into sentences. None or 0: no cut."""
     disable_unk: bool = _flag(False)
@@ -166,7 +166,7 @@ class DecodingOptions:
     """Return each target token's attention over the source."""
     replace_unknowns: bool = _flag(False)
     """Put the source token with the highest attention in the place of each unknown token."""
-    sampling_topk: int = _whole(1, 0, LONGEST_TARGET)
+    sampling_topk: int = _integer(1, 0, LONGEST_TARGET)
     """With beam_size=1, sample each token from this many most probable ones; 1: take the best; 0: sample from all (Fan
     2018)."""
     sampling_topp: float = _number(1.0, "greater than 0", "at most 1")
@@ -177,7 +177,7 @@ class DecodingOptions:
     sampling_temperature: float = _number(1.0, "at least 0")
     """Divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best. Scores are the model's,
     at temperature 1."""
-    seed: int | None = _whole(None, 0)
+    seed: int | None = _integer(None, 0)
     """A whole number: the same seed, source and prefix give the same samples in any batch, with any threads, so equal
     sentences get equal samples. None: every sentence of every call gets new ones."""
     timeout: float | None = _number(None, "greater than 0")
@@ -238,7 +238,6 @@ class DecodingOptions:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether tokens are sampled."""
         return self.sampling_topk != 1 and self.sampling_temperature > 0
 
     @property
@@ -316,12 +315,12 @@ def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> 
     a bias, its length limits if the call sets either. The checkpoint's min_decoding_length is lowered to the call's
     max_decoding_length, and its max_decoding_length raised to the call's min_decoding_length.
     """
-    options, dropped = dict(options), list[str]()
+    options, dropped_names = dict(options), list[str]()
     if options.get("beam_size", 1) != 1 or options.get("prefix_bias_beta", 0) != 0:
-        dropped += SAMPLING
+        dropped_names += SAMPLING
     if any(options.get(name) is not None for name in _LENGTH_LIMITS):
-        dropped += _LENGTH_LIMITS
-    defaults = {name: value for name, value in settings.items() if name not in dropped}
+        dropped_names += _LENGTH_LIMITS
+    defaults = {name: value for name, value in settings.items() if name not in dropped_names}
     if "beam_size" not in options:
         count = options.get("num_hypotheses")
         if (defaults | options).get("sampling_topk", 1) != 1:
@@ -358,7 +357,7 @@ def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]
 
 
 class DecoderOptions(TypedDict, total=False):
-    """The options of every kind of call that have the names of ``DecodingOptions``, as a caller gives them."""
+    """The options that every class's calls have, named as the fields of ``DecodingOptions``, as a caller gives them."""
 
     beam_size: int
     patience: float
@@ -384,8 +383,8 @@ class DecodingResolver:
 
     settings       the checkpoint's
     vocabulary     the number of ids
-    ids_of_tokens  returns the ids of tokens; raises for an unknown token
-    names          the options of calls; ``suggestions``: more names that a message may suggest
+    ids_of_tokens  returns the ids of tokens; raises InputError for an unknown token
+    names          the options of calls; ``suggestions``: other names that a message may suggest
     foreign_names  another library's name of an option -> what to write here
     field_names    a call's name of an option -> the field of DecodingOptions, where they differ
     default        the options of a call that sets none
@@ -411,7 +410,7 @@ class DecodingResolver:
         for name in options:
             if name not in self._names:
                 suggestions = (suggestion for suggestion in self._suggestions if suggestion != name)
-                hint = what_was_meant(name, (*self._names, *suggestions), self._foreign_names)
+                hint = suggest_name(name, (*self._names, *suggestions), self._foreign_names)
                 raise UnknownOptionError(f"unknown option {name!r}" + (hint or f"; known: {', '.join(self._names)}"))
         values = {self._field_names.get(name, name): value for name, value in options.items()}
         if "suppress_sequences" in values:

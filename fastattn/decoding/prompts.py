@@ -11,14 +11,14 @@ from time import perf_counter
 import numpy as np
 
 from fastattn.decoding.step import GUESSED_SECONDS, Sentence
-from fastattn.layers.key_value_cache import KeyValueCache, common_beginning
+from fastattn.layers.key_value_cache import KeyValueCache, common_length
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
-# Other sentences wait so many seconds for a chunk. Fewer than LEAST_CHUNK tokens cost hardly less than LEAST_CHUNK.
+# The sentences in progress wait so long for a chunk. Fewer tokens than LEAST_CHUNK cost hardly less than LEAST_CHUNK.
 CHUNK_SECONDS = 0.04
 LEAST_CHUNK, MOST_CHUNK = 32, 512
-# A beginning of fewer tokens is read again: that takes less time than to wait until another prompt has read it.
+# A shared beginning of fewer tokens is read again, which takes less time than waiting for the prompt that reads it.
 LEAST_SHARED = 16
 
 
@@ -36,23 +36,23 @@ class PromptReader:
         self.prompts += sentences
 
     def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Sentence], np.ndarray]:
-        """Read a chunk: (searches whose prompts are whole now, hidden_BD of their last inputs); ends scoring jobs."""
-        start, started = perf_counter(), begin_prompts(cache, self.prompts)
-        count = min(MOST_CHUNK, max(LEAST_CHUNK, len(started), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
-        count = min(count, sum(prompt.unread_inputs for prompt in started))
-        hidden_BD = read_chunk(self.model, cache, started, count)
+        """Read a chunk, finish jobs that only score: (searches with whole prompts, hidden_BD of their last inputs)."""
+        start, prompts = perf_counter(), begin_prompts(cache, self.prompts)
+        count = min(MOST_CHUNK, max(LEAST_CHUNK, len(prompts), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
+        count = min(count, sum(prompt.unread_inputs for prompt in prompts))
+        hidden_BD = read_chunk(self.model, cache, prompts, count)
         if count >= LEAST_CHUNK:
             self._seconds_a_row = (perf_counter() - start) / count
-        ready = [prompt for prompt in started if not prompt.unread_inputs]
+        whole_prompts = [prompt for prompt in prompts if not prompt.unread_inputs]
         self.prompts[:] = [prompt for prompt in self.prompts if prompt.unread_inputs]
-        for prompt in ready:
+        for prompt in whole_prompts:
             if prompt.job.only_scores:
                 cache.release(prompt.memory_slot, prompt.slots_R)
                 scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
             else:
-                cache.keep(int(prompt.slots_R[0]), prompt.cached)
-        searches = [b for b, prompt in enumerate(ready) if not prompt.job.only_scores]
-        return [ready[b] for b in searches], self.model.ops.take_rows(hidden_BD, np.array(searches, np.int64))
+                cache.keep_beginning(int(prompt.slots_R[0]), prompt.cached_inputs)
+        searches = [b for b, prompt in enumerate(whole_prompts) if not prompt.job.only_scores]
+        return [whole_prompts[b] for b in searches], self.model.ops.take_rows(hidden_BD, np.array(searches, np.int64))
 
 
 def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
@@ -63,54 +63,53 @@ def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
 
 def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sentence]:
     """Give new prompts the rows of beginnings that other prompts have read; returns prompts that wait for no other."""
-    started = [prompt for prompt in prompts if prompt.cached >= 0]
+    begun_prompts = [prompt for prompt in prompts if prompt.cached_inputs >= 0]
     for prompt in prompts:
-        if prompt.cached >= 0:
+        if prompt.cached_inputs >= 0:
             continue
         rows_T, inputs_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the search needs the last hidden state
         if not prompt.job.only_scores:  # scores need all hidden states
             rows_T = cache.longest_beginning(inputs_T)
-            common = [common_beginning(inputs_T, other.inputs_T) for other in started]
-            longest = max(common, default=0)
+            lengths = [common_length(inputs_T, other.inputs_T) for other in begun_prompts]
+            longest = max(lengths, default=0)
             if longest >= max(LEAST_SHARED, len(rows_T) + 1):
-                other = started[common.index(longest)]
-                if other.cached < longest:
+                other = begun_prompts[lengths.index(longest)]
+                if other.cached_inputs < longest:
                     continue
                 rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
-        cache.begin_with(int(prompt.slots_R[0]), rows_T)
-        prompt.cached = len(rows_T)
-        started.append(prompt)
-    return started
+        cache.begin_with_rows(int(prompt.slots_R[0]), rows_T)
+        prompt.cached_inputs = len(rows_T)
+        begun_prompts.append(prompt)
+    return begun_prompts
 
 
 def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], count: int) -> np.ndarray:
-    """Read ``count`` more tokens: hidden_BD of the last inputs of the prompts that are whole now, in order."""
+    """Read a chunk of ``count`` tokens: hidden_BD of the last inputs of the prompts that are whole now, in order."""
     counts_B = np.array(fair_shares([prompt.unread_inputs for prompt in prompts], count), np.int64)
-    in_chunk = [prompt for prompt, tokens in zip(prompts, counts_B) if tokens]
+    prompts = [prompt for prompt, tokens in zip(prompts, counts_B) if tokens]
     counts_B = counts_B[counts_B > 0]
-    firsts_B = np.array([prompt.cached for prompt in in_chunk], np.int64)
-    starts_B1 = np.concatenate([[0], np.cumsum(counts_B)])
-    for prompt, tokens in zip(in_chunk, counts_B.tolist()):
-        prompt.cached += tokens
-    tokens_N = np.concatenate([prompt.inputs_T[first : prompt.cached] for prompt, first in zip(in_chunk, firsts_B)])
-    slots_B = np.array([prompt.slots_R[0] for prompt in in_chunk], np.int64)
+    firsts_B = np.array([prompt.cached_inputs for prompt in prompts], np.int64)
+    starts_B1, ends_B = np.concatenate([[0], np.cumsum(counts_B)]), firsts_B + counts_B
+    for prompt, end in zip(prompts, ends_B.tolist()):
+        prompt.cached_inputs = end
+    tokens_N = np.concatenate([prompt.inputs_T[first:end] for prompt, first, end in zip(prompts, firsts_B, ends_B)])
+    slots_B = np.array([prompt.slots_R[0] for prompt in prompts], np.int64)
     hidden_ND, _ = model.prefill(tokens_N, starts_B1, cache=cache, slots_B=slots_B, firsts_B=firsts_B)
-    scoring = [b for b, prompt in enumerate(in_chunk) if prompt.job.only_scores]
+    scoring = [b for b, prompt in enumerate(prompts) if prompt.job.only_scores]
     if scoring:
         rows_n = np.concatenate([np.arange(starts_B1[b], starts_B1[b + 1]) for b in scoring])
-        next_n = np.concatenate([in_chunk[b].job.start[firsts_B[b] + 1 : in_chunk[b].cached + 1] for b in scoring])
+        next_n = np.concatenate([prompts[b].job.start[firsts_B[b] + 1 : ends_B[b] + 1] for b in scoring])
         log_probs_n = model.output.log_probs(model.ops.take_rows(hidden_ND, rows_n), next_n.astype(np.int32))
-        ends = np.cumsum(counts_B[scoring])[:-1]
-        for b, log_probs_T in zip(scoring, np.split(log_probs_n, ends)):
-            in_chunk[b].log_probs.append(log_probs_T)
-    ready = [b for b, prompt in enumerate(in_chunk) if not prompt.unread_inputs]
-    return model.ops.take_rows(hidden_ND, starts_B1[1:][ready] - 1)
+        for b, log_probs_T in zip(scoring, np.split(log_probs_n, np.cumsum(counts_B[scoring])[:-1])):
+            prompts[b].log_probs.append(log_probs_T)
+    whole = [b for b, prompt in enumerate(prompts) if not prompt.unread_inputs]
+    return model.ops.take_rows(hidden_ND, starts_B1[1:][whole] - 1)
 
 
 def fair_shares(demands: Sequence[int], total: int) -> list[int]:
     """A share of ``total`` for each demand: at most the demand, and equal shares where demands are greater."""
     shares = [0] * len(demands)
     for position, n in enumerate(sorted(range(len(demands)), key=lambda n: demands[n])):
-        shares[n] = min(demands[n], -(-total // (len(demands) - position)))  # rounded up: the first get the remainder
+        shares[n] = min(demands[n], -(-total // (len(demands) - position)))  # rounded up: low demands get the remainder
         total -= shares[n]
     return shares

@@ -1,7 +1,7 @@
 """A search: its job, its plan, and the candidates for the next token under its options.
 
-B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. With one end token a
-beam has at most one candidate that ends. So at least R of 2 R candidates continue.
+B sentences, R beams each, C = 2 R candidates (one in greedy search), k candidates a beam. With one end token a beam has
+at most one candidate that ends. So at least R of 2 R candidates continue.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ class Allowance:
     seconds: float
 
 
-def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
-    """An allowance for each text, by its number; {} without a timeout."""
-    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}
+def allowances(numbers: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
+    """An allowance for each text, by the text's number; {} without a timeout."""
+    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in numbers}
 
 
 def timeout_error(options: DecodingOptions) -> SearchTimeout:
@@ -44,8 +44,8 @@ def timeout_error(options: DecodingOptions) -> SearchTimeout:
 class StopRule(NamedTuple):
     """A rule that ends a target where no end token does.
 
-    window  ``is_end`` gets so many of the target's last tokens, or all if there are fewer
-    is_end  (ids) -> whether the target ends with the last id; any thread may call it
+    window  how many of the target's last tokens ``is_end`` gets; a shorter target is passed whole
+    is_end  (ids) -> whether the target ends with the last id; any thread may call this function
     """
 
     window: int
@@ -61,22 +61,22 @@ class Job:
     prefix            the target's first tokens
     options           the options of this job alone
     unscored_tokens   how many tokens of the prefix count neither for the score nor for penalties
-    imposed_tokens    how many tokens of the prefix are imposed where its other tokens are only favoured
+    imposed_tokens    with the option prefix_bias_beta: how many first tokens of the prefix are imposed nevertheless
     bias_prefix       a prefix that is only favoured
     shared_tokens     how many first tokens, of start and prefix, the cache has once for all jobs with equal source and
-                      tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
+                      equal first tokens. These tokens have a pass, whose bits differ from a pass over all tokens
     hypothesis        the job's number among the samples of one sentence
     number            the sentence's number for the callback
     salt              distinguishes the samples of equal sentences
-    find_allowed_ids  returns the ids to choose from, int32; None: the model's shortlist, if it has one
-    constraint        makes a matcher, whose ``allowed(ids)`` says which ids may follow the target's ids; None: all may
+    find_allowed_ids  returns the ids to choose from, int32; None: the model's shortlist, if the model has one
+    constraint        makes a matcher, whose ``allowed(ids)`` says which ids may follow the target's ids; None: all ids
     penalizes_start   whether penalties, n-grams and suppressed sequences look back on the start too
     stop              a rule that ends the target where no end token does
     with_log_probs    whether the log-probability of each token is returned
     speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
     only_scores       there is no search: the result is the log-probability of each token of ``start`` behind the first,
                       float32; for a model without an encoder
-    allowance         the remaining time of the job's text; at zero it ends without hypotheses; None: no limit
+    allowance         the remaining time of the job's text; at zero the job ends without hypotheses; None: no limit
     """
 
     source: np.ndarray
@@ -112,10 +112,10 @@ class Job:
 
     def limit(self, max_positions: int) -> int:
         """The most tokens of the job's target, for a decoder with this many positions (0: no limit)."""
-        room = max(1, max_positions - len(self.start) + 1) if max_positions else 0
-        # An alternative's unscored tokens are the caller's prefix and the token that was put behind it.
+        target_positions = max(1, max_positions - len(self.start) + 1) if max_positions else 0
+        # An alternative's unscored tokens are the caller's prefix and one token that ``search_plan`` puts behind it.
         prefix_length = self.unscored_tokens - 1 if self.unscored_tokens else len(self.prefix)
-        return self.options.limit(len(self.source), room, prefix_length)
+        return self.options.limit(len(self.source), target_positions, prefix_length)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
     """Raise InputError for an invalid job, before other jobs share steps with it.
 
     A job is invalid if its source is empty and the model has an encoder, if its start is empty, if its sampling_topk
-    is greater than the vocabulary, or if its options need attention and the model has none to its source.
+    is greater than the vocabulary, or if its options need attention and the model has no attention to its source.
     """
     for job in jobs:
         topk = job.options.sampling_topk
@@ -256,7 +256,7 @@ class Expansion(Pass):
     ) -> list[list[tuple[float, int]]]:
         searches = [expansion.job for expansion in jobs]
         options = replace(self.job.options, min_decoding_length=1, sampling_topk=1)
-        choice = Candidates(model, options, end_id, unk_id)
+        choice = TokenChoice(model, options, end_id, unk_id)
         inputs = [np.array([*job.start, *job.prefix], np.int32) for job in searches]
         starts_B1 = np.cumsum([0, *map(len, inputs)])
         memory = model.encode([job.source for job in searches])
@@ -269,33 +269,32 @@ class Expansion(Pass):
         is_likely_Bk = np.exp(log_probs_Bk) >= options.min_alternative_expansion_prob
         is_likely_Bk &= log_probs_Bk > -np.inf
         is_likely_Bk[:, 0] = True  # so that there is at least one translation
-        candidates = zip(log_probs_Bk, ids_Bk, is_likely_Bk)
         return [
             list(zip(log_probs_k[is_likely_k].tolist(), ids_k[is_likely_k].tolist()))
-            for log_probs_k, ids_k, is_likely_k in candidates
+            for log_probs_k, ids_k, is_likely_k in zip(log_probs_Bk, ids_Bk, is_likely_Bk)
         ]
 
 
 def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
-    """A plan of each job's hypotheses, best first; [] where its text's time was used up. Raises as ``check_jobs``."""
+    """A plan of each job's hypotheses, best first; [] if the time of the job's text is up. Raises as ``check_jobs``."""
     check_jobs(jobs, sizes)
     jobs = _with_numbers(jobs)
     limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
-    single_options = _with_changes(return_alternatives=False, num_hypotheses=1)
+    for_one_hypothesis = _with_changes(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []
     for b, job in enumerate(jobs):
         options = job.options
         if options.return_alternatives or options.is_sampled and options.num_hypotheses > 1:
-            single = replace(job, options=single_options(options))
+            branch = replace(job, options=for_one_hypothesis(options))
             if not options.return_alternatives:
-                branches.append([replace(single, hypothesis=n) for n in range(options.num_hypotheses)])
+                branches.append([replace(branch, hypothesis=n) for n in range(options.num_hypotheses)])
             elif b in next_tokens:
                 prefixes = [[*job.prefix, token] for _, token in next_tokens[b]]
-                branches.append([replace(single, prefix=prefix, unscored_tokens=len(prefix)) for prefix in prefixes])
-            else:  # there is room for the prefix alone
-                branches.append([replace(single, unscored_tokens=limits[b])])
+                branches.append([replace(branch, prefix=prefix, unscored_tokens=len(prefix)) for prefix in prefixes])
+            else:  # the limit leaves no token behind the prefix
+                branches.append([replace(branch, unscored_tokens=limits[b])])
         elif options.is_biased:
             branches.append([replace(job, prefix=job.prefix[: job.imposed_tokens], bias_prefix=job.prefix)])
         else:
@@ -313,7 +312,7 @@ def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> 
 
 
 def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
-    """A plan of whether the job's greedy search, or all its samples, ended in time; its callback gets the tokens."""
+    """A plan of whether the job's greedy search, or each sample, ended in time; the callback gets the tokens."""
     check_jobs([job], sizes)
     (job,) = _with_numbers([job])
     count = job.options.num_hypotheses if job.options.is_sampled else 1
@@ -323,7 +322,7 @@ def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
 
 
 def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
-    """A function that changes options; it returns one copy for each object, so that sentences still share a batch."""
+    """A function that changes options: equal objects get one changed copy, so that sentences still share a batch."""
     copies: dict[int, DecodingOptions] = {}
 
     def change(options: DecodingOptions) -> DecodingOptions:
@@ -359,17 +358,17 @@ def _gather_branches(
     if next_tokens is None:
         return hypotheses * job.options.num_hypotheses
     return [
-        replace(tail, log_probability=first + tail.log_probability, length=tail.length + 1, score=first + tail.score)
-        for (first, _), tail in zip(next_tokens, hypotheses)
+        replace(branch, log_probability=p + branch.log_probability, length=branch.length + 1, score=p + branch.score)
+        for (p, _), branch in zip(next_tokens, hypotheses)  # p: the log-probability of the branch's first token
     ]
 
 
 PADDING = -1
 HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
-# Tokens that earlier tokens forbid or penalize. past_RT holds the first lengths_R tokens of each of R rows, then -1.
-# The functions return lists as ids_RJ: int32, each id once a row, padded with -1 and no wider than the longest row,
-# since the projection reads the padding too.
+# The next functions list tokens that earlier tokens forbid or penalize. past_RT has each row's lengths_R tokens, then
+# -1. A list is ids_RJ: int32, each id once a row, padded with -1, and no wider than the longest row, since the
+# projection reads the padding too.
 
 
 def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
@@ -381,7 +380,7 @@ def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
 
 
 def last_tokens(past_RT: np.ndarray, lengths_R: np.ndarray, count: int) -> np.ndarray:
-    """The last ``count`` tokens of each row; padding if it has fewer."""
+    """The last ``count`` tokens of each row; padding in front if the row has fewer."""
     columns_RC = lengths_R[:, None] + np.arange(-count, 0)
     tokens_RC = np.take_along_axis(past_RT, np.maximum(columns_RC, 0), axis=1) if past_RT.shape[1] else columns_RC
     return np.where(columns_RC >= 0, tokens_RC, PADDING)
@@ -447,8 +446,8 @@ def draw_columns(
 ) -> np.ndarray:
     """columns_R int64, sampled from softmax(log_probs / temperature) by the random numbers ``uniform_R``, 0 to 1.
 
-    min_p  columns less probable than min_p times the best column's probability are dropped (Nguyen 2025)
-    top_p  of the other columns the fewest, best first, whose sum reaches top_p are kept (Holtzman 2019)
+    min_p  drops columns that are less probable than min_p times the best column's probability (Nguyen 2025)
+    top_p  then keeps the fewest columns, best first, with the share top_p of what is left (Holtzman 2019)
     """
     columns_R = np.zeros(len(log_probs_Rk), np.int64)
     for r, row_k in enumerate(log_probs_Rk):  # one by one, so that a row's bits depend on no other
@@ -460,8 +459,8 @@ def draw_columns(
         weights_k[weights_k < min_p] = 0  # the best column's weight is 1
         if top_p < 1:
             order_k = np.argsort(-weights_k, kind="stable")
-            before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
-            weights_k[order_k[before_k >= top_p * weights_k.sum()]] = 0
+            better_sums_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]  # of all columns before
+            weights_k[order_k[better_sums_k >= top_p * weights_k.sum()]] = 0
         sums_k = np.cumsum(weights_k)
         # The product may round up to the whole sum. Then the last column with a weight is the sample.
         last = np.searchsorted(sums_k, sums_k[-1], side="left")
@@ -470,7 +469,7 @@ def draw_columns(
 
 
 def shortlisted_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """The ids that a sentence may choose: the ids for all sentences, the source's own, and the end ids; int32, rising.
+    """The ids, int32 and rising, that a sentence may choose: those for all sentences, for its source, and the end ids.
 
     Each sentence has its own list, so that a translation does not depend on its batch; Marian makes one list for all
     sentences of a batch. Marian also fills a list up to a multiple of eight ids, which only its products need.
@@ -478,16 +477,14 @@ def shortlisted_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[
     distinct = np.array(list(set(source.tolist())), np.int64)
     starts, ends = shortlist.starts_V1[distinct].tolist(), shortlist.starts_V1[distinct + 1].tolist()
     lists = [shortlist.targets[start:end] for start, end in zip(starts, ends)]
-    copied = [source] if shortlist.copied else []
+    if shortlist.copied:
+        lists.append(source)
     # To sort these one or two thousand ids and drop repeats takes 20 us; to mark them in a table of the vocabulary, 35.
-    ids = np.concatenate([shortlist.always, np.array(end_ids, np.int32), *copied, *lists], dtype=np.int32)
+    ids = np.concatenate([shortlist.always, np.array(end_ids, np.int32), *lists], dtype=np.int32)
     ids.sort()
     is_new = np.ones(len(ids), bool)
     np.not_equal(ids[1:], ids[:-1], out=is_new[1:])
     return ids[is_new]
-
-
-# Parts of a step of greedy search and beam search, which ``DecodingBatch`` calls.
 
 
 def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
@@ -500,8 +497,8 @@ def best_candidates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ``count`` best continuations of each sentence, best first: (scores_BC, ids_BC, beams_BC).
 
-    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are fewer than ``count``
-    (a vocabulary smaller than twice the beam), candidates of score -inf fill the row.
+    Ties go to the lower beam, then to the earlier of the beam's own candidates. If there are fewer than ``count`` (with
+    a vocabulary smaller than twice the beam), candidates of score -inf fill the row.
     """
     B, R, k = log_probs_BRk.shape
     if R == k == count == 1:
@@ -524,9 +521,9 @@ def apply_prefix(
 ) -> None:
     """Impose the target prefix, in place, on the candidates of the first step that searches.
 
-    forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
-    prefixed_B  whether a sentence has a prefix. Then only the best candidate may be an end; others are made hopeless,
-                so that short translations do not win where scores are not normalized (CTranslate2, issue 277)
+    forced_B    the prefix's token at the length limit, if the limit falls inside the prefix; else -1
+    prefixed_B  whether a sentence has a prefix. Then only the best candidate may end; other candidates that end are
+                made hopeless, so that short translations do not win by unnormalized scores (CTranslate2, issue 277)
     """
     is_forced_B = forced_B >= 0
     ids_BC[is_forced_B] = forced_B[is_forced_B, None]
@@ -540,8 +537,8 @@ def apply_prefix(
 def continuing_candidates(ended_BC: np.ndarray, R: int) -> np.ndarray:
     """continuing_BR: the candidate that continues each of R beams.
 
-    Beam r continues with candidate r. If candidate r has ended, the next candidate behind the first R that has not
-    ended takes its place.
+    Beam r continues with candidate r. If candidate r has ended, the next unused candidate behind the first R that has
+    not ended replaces it.
     """
     ended_BR, is_spare_BA = ended_BC[:, :R], ~ended_BC[:, R:]
     continuing_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
@@ -566,7 +563,7 @@ def favour_tokens(
     unbiased_Rk = np.where(ids_Rk == bias_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
     total_RA = np.concatenate([bias_log_probs_R1, unbiased_Rk], axis=1).astype(log_probs_Rk.dtype)
     all_ids_RA = np.concatenate([bias_R[:, None], ids_Rk], axis=1)
-    return _best(total_RA, all_ids_RA, k)
+    return _take_best(total_RA, all_ids_RA, k)
 
 
 def coverage(attention_TS: np.ndarray) -> float:
@@ -580,7 +577,7 @@ class CandidateRows:
 
     steps_R       how many tokens the target has
     past_RT       tokens that penalties look back on: int32, -1 after the first ``lengths_R``
-    produced_R    how many of a row's last tokens in past_RT are the target's; the earlier ones are of the start
+    produced_R    how many of a row's last tokens in past_RT are the target's; earlier tokens are of the start
     bias_R        int32: the next token of a favoured prefix, or -1; None: no row has a favoured prefix
     keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
@@ -598,7 +595,7 @@ class CandidateRows:
         self.output: Any = None
 
 
-class Candidates:
+class TokenChoice:
     """Chooses each row's next tokens under the options."""
 
     def __init__(self, model: Decoder, options: DecodingOptions, end_id: int, unk_id: int):
@@ -610,17 +607,17 @@ class Candidates:
         self.shortlist = model.output.shortlist if options.shortlist else None
         self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
-        rules = options.rules
-        self.edits_log_probs = rules is not None and not options.is_greedy
-        self.renormalizes = self.edits_log_probs and rules is not None and rules.renormalized
+        # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
+        self.edits_log_probs = options.rules is not None and not options.is_greedy
+        self.renormalizes = self.edits_log_probs and options.rules is not None and options.rules.renormalized
         self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
         """The subset of outputs that a sentence chooses from; None: all tokens."""
         if job.find_allowed_ids is not None:
-            # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
-            more_ids = [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids]
-            ids = np.union1d(job.find_allowed_ids(), more_ids).astype(np.int32)
+            # As in CTranslate2, tokens of the start and the prefix may come again. End tokens may always be chosen.
+            job_ids = [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids]
+            ids = np.union1d(job.find_allowed_ids(), job_ids).astype(np.int32)
         elif self.shortlist is not None:
             ids = shortlisted_ids(self.shortlist, job.source, self.end_ids)
         else:
@@ -643,15 +640,16 @@ class Candidates:
             log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
         else:
+            # Edits of log-probabilities are made afterwards, on more candidates than are needed.
             is_edited_later = self.edits_log_probs and not self.renormalizes
-            lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if is_edited_later else []
-            most = min(count + sum(ids_RJ.shape[1] for ids_RJ in lists), vocabulary)
+            late_ids = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if is_edited_later else []
+            k = min(count + sum(ids_RJ.shape[1] for ids_RJ in late_ids), vocabulary)
             normalized = needs_log_probs or edits.suppressed_RJ is not None
-            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, most, Edits() if lists else edits, subsets_R, normalized)
-            if lists:
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, k, Edits() if late_ids else edits, subsets_R, normalized)
+            if late_ids:
                 log_probs_Rk, ids_Rk = edit_top_k(log_probs_Rk, ids_Rk, edits, count)
         if rows.bias_R is not None and (rows.bias_R >= 0).any():
-            rows_W = np.flatnonzero(rows.bias_R >= 0)
+            rows_W = np.flatnonzero(rows.bias_R >= 0)  # W rows have a favoured token
             bias_W = rows.bias_R[rows_W].astype(np.int32)
             bias_log_probs_W = self.model.output.log_probs(
                 self.model.ops.take_rows(hidden_RD, rows_W),
@@ -662,11 +660,11 @@ class Candidates:
             log_probs_Rk[rows_W], ids_Rk[rows_W] = favour_tokens(
                 log_probs_Rk[rows_W], ids_Rk[rows_W], bias_W, bias_log_probs_W, self.options.prefix_bias_beta
             )
-        # A row with fewer than ``count`` continuations ends in id -1, at -inf; token 0 takes its place.
+        # A row with fewer than ``count`` continuations ends in ids -1, at -inf; token 0 replaces them.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
     def edits(self, rows: CandidateRows) -> Edits:
-        """The edits of the logits under the options."""
+        """The edits of the logits, or of the log-probabilities, under the options."""
         options, first_ids = self.options, self.options.begin_suppress_tokens
         suppressed = [early_ids(rows.steps_R, 1, first_ids)] if first_ids else []
         if rows.steps_R.min() < options.min_decoding_length:
@@ -708,7 +706,7 @@ class Candidates:
         return np.take_along_axis(log_probs_Rk, columns_R1, axis=1), ids_R1
 
 
-def _best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _take_best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     order_Rk = np.argsort(-log_probs_Rk, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
@@ -716,7 +714,8 @@ def _best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.
 def edit_top_k(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where suppressed.
 
-    No best one is missing, as k is at least the sum of ``count`` and the edits' widths, and the penalty at least 1.
+    None of the vocabulary's best is missing, as k is at least the sum of ``count`` and the edits' widths, and the
+    penalty at least 1.
     """
     log_probs_Rk = log_probs_Rk.copy()
     if edits.penalized_RJ is not None:
@@ -728,19 +727,19 @@ def edit_top_k(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count
         log_probs_Rk = np.where(is_penalized_Rk, penalized_Rk, log_probs_Rk)
     if edits.suppressed_RJ is not None:
         log_probs_Rk[_is_among(ids_Rk, edits.suppressed_RJ)] = -np.inf
-    return _best(log_probs_Rk, ids_Rk, count)
+    return _take_best(log_probs_Rk, ids_Rk, count)
 
 
 def edit_vocabulary(
     log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As ``edit_top_k``, of all tokens, for any penalty; ``renormalized``: the probabilities sum to 1 again."""
+    """``edit_top_k`` of the whole vocabulary, for any penalty; ``renormalized``: probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
     if edits.penalized_RJ is not None:
         entries = np.nonzero(edits.penalized_RJ >= 0)
-        places = entries[0], edits.penalized_RJ[entries]
+        cells = entries[0], edits.penalized_RJ[entries]
         amounts = np.float32(0) if edits.amounts_RJ is None else edits.amounts_RJ[entries]
-        log_probs_RV[places] = log_probs_RV[places] * np.float32(edits.penalty) - amounts
+        log_probs_RV[cells] = log_probs_RV[cells] * np.float32(edits.penalty) - amounts
     if edits.suppressed_RJ is not None:
         entries = np.nonzero(edits.suppressed_RJ >= 0)
         log_probs_RV[entries[0], edits.suppressed_RJ[entries]] = -np.inf
@@ -748,7 +747,7 @@ def edit_vocabulary(
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
     ids_RV = np.broadcast_to(np.arange(log_probs_RV.shape[1], dtype=np.int32), log_probs_RV.shape)
-    return _best(log_probs_RV, ids_RV, count)
+    return _take_best(log_probs_RV, ids_RV, count)
 
 
 def _is_among(ids_Rk: np.ndarray, list_RJ: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from fastattn.decoding.prompts import MOST_CHUNK, fair_shares, own_slots
 from fastattn.decoding.search import Job, best_candidates
 from fastattn.decoding.step import Beams, DecodingBatch, Sentence
-from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_beginning
+from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_length
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
@@ -31,25 +31,25 @@ def look_up(tokens_T: np.ndarray, count: int) -> list[int]:
 
     Where the sequence ends, the proposal begins again. [] if fewer than ``LEAST_MATCH`` tokens match.
     """
-    places_P, length = np.flatnonzero(tokens_T[:-1] == tokens_T[-1]), 0
-    while len(places_P) and length < LONGEST_MATCH:
+    matches_M, length = np.flatnonzero(tokens_T[:-1] == tokens_T[-1]), 0  # the last position of each match so far
+    while len(matches_M) and length < LONGEST_MATCH:
         length += 1
-        last, places_P = int(places_P[-1]), places_P[places_P >= length]
-        places_P = places_P[tokens_T[places_P - length] == tokens_T[-1 - length]] if len(places_P) else places_P
-    return np.resize(tokens_T[last + 1 :], count).tolist() if length >= LEAST_MATCH else []
+        latest, matches_M = int(matches_M[-1]), matches_M[matches_M >= length]
+        matches_M = matches_M[tokens_T[matches_M - length] == tokens_T[-1 - length]]
+    return np.resize(tokens_T[latest + 1 :], count).tolist() if length >= LEAST_MATCH else []
 
 
 def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(log_probs_N1, ids_N1): the choice behind each input, by one step of this batch alone.
 
     inputs    beams moved on to each input: ``counts_B`` inputs of each sentence, one behind the other
-    Several rows of a recorded step may be one sentence's, since the step takes rows in order.
+    Several rows of a recorded step may be of one sentence, since the step computes its rows in order.
     """
-    if batch.recorded is not None and batch.recorded.suits(inputs.steps_B):
-        results = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
+    if batch.recorded_steps is not None and batch.recorded_steps.suits(inputs.steps_B):
+        results = batch.recorded_steps.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
         if results is not None:
             return results[1:]
-        batch.recorded = None
+        batch.recorded_steps = None
     positions_N, firsts_B = inputs.positions_B.astype(np.int32), np.cumsum(counts_B) - counts_B
     slots_B, tokens_N = inputs.slots_BR[firsts_B, 0], inputs.tokens_BR[:, 0]
     hidden_ND, _ = batch.choice.model.step(batch.cache, slots_B, tokens_N, positions_N, False, counts_B)
@@ -72,7 +72,7 @@ class Draft:
     def propose(self, beams: Beams, tokens: Sequence[np.ndarray], counts: Sequence[int]) -> list[list[int]]:
         """At most ``counts[b]`` tokens that follow tokens[b]; none until the draft model has read tokens[b] whole."""
         proposals, counts_B = [list[int]() for _ in tokens], np.array(counts)
-        if limit := self.model.sizes.max_positions:  # a token chosen behind the last position cannot be read
+        if limit := self.model.sizes.max_positions:  # a choice behind the last position has none for its own input
             counts_B = np.minimum(counts_B, limit - beams.positions_B)
         vocabulary = self.model.sizes.vocabulary
         if vocabulary < self._vocabulary:
@@ -110,7 +110,7 @@ class Draft:
         tokens = [tokens_T[:limit] for tokens_T in tokens]
         for slot, tokens_T in zip(slots_B.tolist(), tokens):
             cached_T = cache.tokens(slot, 0, cache.length(slot))
-            firsts.append(common_beginning(cached_T, tokens_T[:-1]))  # the choice needs the last hidden state
+            firsts.append(common_length(cached_T, tokens_T[:-1]))  # the choice needs the last hidden state
             cache.cut(slot, firsts[-1])
         unread = [len(tokens_T) - first for tokens_T, first in zip(tokens, firsts)]
         counts = fair_shares(unread, max(MOST_CHUNK, len(unread)))
@@ -122,12 +122,12 @@ class Draft:
 
 
 class _StepInputs(NamedTuple):
-    """The inputs of a step: the next input of each sentence, then its proposal."""
+    """The inputs of a step: for each sentence the next input, then the proposal."""
 
-    inputs: Beams  # as ``choose_behind`` takes them
-    counts_B: np.ndarray  # inputs of each sentence
-    offsets_N: np.ndarray  # the input's position among its sentence's inputs
-    proposals_N: np.ndarray  # the proposed token behind the input, or -1
+    beams: Beams  # one for each input, as ``choose_behind`` takes them
+    counts_B: np.ndarray  # how many inputs each sentence has
+    offsets_N: np.ndarray  # each input's position among its sentence's inputs
+    proposals_N: np.ndarray  # the proposed token behind each input, or -1
 
 
 class SpeculativeBatch(DecodingBatch):
@@ -142,20 +142,20 @@ class SpeculativeBatch(DecodingBatch):
 
     def run(self) -> bool:
         """Make a step of this batch alone."""
-        step = self._step_inputs()
-        if len(step.offsets_N) > len(step.counts_B) or not super().run():
-            self._accept(step, *choose_behind(self, step.inputs, step.counts_B))
+        inputs = self._step_inputs()
+        if len(inputs.offsets_N) > len(inputs.counts_B) or not super().run():
+            self._accept(inputs, *choose_behind(self, inputs.beams, inputs.counts_B))
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The inputs of the next step, as in DecodingBatch, with the proposal behind each token."""
-        self._inputs = step = self._step_inputs()
-        positions_N, tokens_N = step.inputs.positions_B.astype(np.int32), step.inputs.tokens_BR[:, 0]
-        return step.inputs.slots_BR[step.offsets_N == 0, 0], tokens_N, positions_N, step.counts_B
+        self._inputs = inputs = self._step_inputs()
+        positions_N, tokens_N = inputs.beams.positions_B.astype(np.int32), inputs.beams.tokens_BR[:, 0]
+        return inputs.beams.slots_BR[inputs.offsets_N == 0, 0], tokens_N, positions_N, inputs.counts_B
 
     def advance(self, hidden_ND: np.ndarray) -> None:
         """Move each sentence on by a token or several, from the hidden states of a step."""
-        rows = self.candidate_rows(self._inputs.inputs, 1)
+        rows = self.candidate_rows(self._inputs.beams, 1)
         self._accept(self._inputs, *self.choice.best(hidden_ND, rows, 1, self.options.needs_log_probs))
 
     def _step_inputs(self) -> _StepInputs:
@@ -172,8 +172,8 @@ class SpeculativeBatch(DecodingBatch):
 
     def _propose(self, beams: Beams) -> Sequence[Sequence[int]]:
         """A proposal for each sentence, behind its next input."""
-        rooms = (beams.limits_B - beams.steps_B - 1).tolist()
-        lengths = [min(sentence.proposal_length, room) for sentence, room in zip(beams.sentences_B.tolist(), rooms)]
+        limits = (beams.limits_B - beams.steps_B - 1).tolist()
+        lengths = [min(sentence.proposal_length, limit) for sentence, limit in zip(beams.sentences_B.tolist(), limits)]
         counts = fair_shares(lengths, max(0, MOST_ROWS - self.cache.slots))
         tokens = [
             np.append(self.cache.tokens(slot, 0, position), token)
@@ -183,15 +183,15 @@ class SpeculativeBatch(DecodingBatch):
             return self._draft.propose(beams, tokens, counts)
         return [look_up(*pair) for pair in zip(tokens, counts)]
 
-    def _accept(self, step: _StepInputs, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
+    def _accept(self, inputs: _StepInputs, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
         """Move each sentence on by the choices behind its inputs, up to the first input that was not chosen."""
         beams = self.beams
         assert beams is not None
-        offsets_N, proposals_N = step.offsets_N, step.proposals_N
+        offsets_N, proposals_N = inputs.offsets_N, inputs.proposals_N
         row_of = dict(zip(beams.sentences_B.tolist(), np.flatnonzero(offsets_N == 0).tolist()))
-        for sentence, count in zip(row_of, step.counts_B.tolist()):
+        for sentence, count in zip(row_of, inputs.counts_B.tolist()):
             sentence.proposed += count - 1
-        result: Beams | None = None
+        moved_beams: Beams | None = None
         while len(beams.steps_B):
             rows_B = [row_of[sentence] for sentence in beams.sentences_B.tolist()]
             candidates = log_probs_N1[rows_B][:, None], ids_N1[rows_B][:, None]
@@ -201,17 +201,17 @@ class SpeculativeBatch(DecodingBatch):
             was_proposed_B = next_beams.tokens_BR[:, 0] == [
                 proposals_N[row_of[sentence]] for sentence in next_beams.sentences_B.tolist()
             ]
-            beams, stopped = next_beams.select(was_proposed_B), next_beams.select(~was_proposed_B)
+            beams, stopped_beams = next_beams.select(was_proposed_B), next_beams.select(~was_proposed_B)
             for sentence in beams.sentences_B.tolist():
                 row_of[sentence] += 1
                 sentence.accepted += 1
-            for sentence, position in zip(stopped.sentences_B.tolist(), stopped.positions_B.tolist()):
+            for sentence, position in zip(stopped_beams.sentences_B.tolist(), stopped_beams.positions_B.tolist()):
                 self.cache.cut(int(sentence.slots_R[0]), position)
                 offset, row = int(offsets_N[row_of[sentence]]), row_of[sentence]
-                if proposals_N[row] >= 0:  # a wrong token
+                if proposals_N[row] >= 0:  # a proposed token was not chosen
                     sentence.proposal_length = max(1, offset)
-                elif offset:
+                elif offset:  # the whole proposal was chosen
                     sentence.proposal_length = 2 * offset + 1
-            if len(stopped.steps_B):
-                result = stopped if result is None else result.joined_with(stopped)
-        self.beams = result
+            if len(stopped_beams.steps_B):
+                moved_beams = stopped_beams if moved_beams is None else moved_beams.joined_with(stopped_beams)
+        self.beams = moved_beams

@@ -1,7 +1,7 @@
 """A step: one token for every beam of a batch of sentences that have the same options.
 
-Greedy search runs without Python between kernels: one step is recorded, and runs again until a sentence ends. A
-recording is made for a number of rows, of which the last may repeat the first, and for the cache's present tables.
+Greedy search runs without Python between kernels: one step is recorded, and the recording runs again until a sentence
+ends. A recording is for a number of rows, of which surplus ones repeat the first, and for the cache's present tables.
 Compiled code updates what changes from step to step (``kernels/steps.py``). Afterwards beams and cache are as though
 each step had been made by itself.
 """
@@ -19,9 +19,9 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.search import (
     HOPELESS,
     CandidateRows,
-    Candidates,
     Hypothesis,
     Job,
+    TokenChoice,
     apply_prefix,
     are_ends,
     best_candidates,
@@ -39,7 +39,7 @@ from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
 FIRST_PROPOSAL = 3  # tokens
-EXPECTED_ANSWER = 128  # tokens that room is kept for behind a prompt; the answer may have any length
+EXPECTED_ANSWER = 128  # tokens of an answer that the cache has room for at first; the answer may have any length
 
 
 def expected_rows(job: Job) -> int:
@@ -60,7 +60,7 @@ class Sentence:
 
     limit        the most tokens of its target
     inputs_T     the decoder's inputs before the first token that the search chooses
-    cached       how many of the prompt's inputs the cache has; -1: nobody has looked yet for what other prompts share
+    cached_inputs  how many of the prompt's inputs the cache has; -1 until ``begin_prompts`` has looked
     log_probs    of a job that only scores: the log-probabilities so far
     memory_slot, slots_R  slots in the cache: one for the source, one for each of ``beam`` beams
     key          the key of the sentence's random samples
@@ -89,7 +89,7 @@ class Sentence:
                 self.limit = position + 1
                 break
         inputs = job.start[:-1] if job.only_scores else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
-        self.inputs_T, self.cached = np.array(inputs, np.int32), -1
+        self.inputs_T, self.cached_inputs = np.array(inputs, np.int32), -1
         self.log_probs: list[np.ndarray] = []
         self.beam = 1 if job.only_scores else job.options.beam_size
         self.cache_rows, self.last_start = expected_rows(job), len(job.start) - 1
@@ -101,7 +101,7 @@ class Sentence:
     @property
     def unread_inputs(self) -> int:
         """How many inputs the cache lacks."""
-        return len(self.inputs_T) - max(self.cached, 0)
+        return len(self.inputs_T) - max(self.cached_inputs, 0)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Beams:
     positions_B: np.ndarray  # of the next input
     limits_B: np.ndarray  # the most tokens of the targets
     finished_B: np.ndarray  # hypotheses so far
-    top_finished_B: np.ndarray  # whether the best beam has ever ended
+    top_finished_B: np.ndarray  # whether the best candidate of any step has ended
     scores_BR: np.ndarray  # sums of log-probabilities
     tokens_BR: np.ndarray  # the next inputs
     diverged_BR: np.ndarray  # whether a token of the beam differed from the favoured prefix
@@ -134,7 +134,7 @@ class Beams:
 def may_improve(
     options: DecodingOptions, beams: Beams, full_B: np.ndarray, scores_BR: np.ndarray, forces_end: bool
 ) -> np.ndarray:
-    """Which sentences of ``full_B``, with as many ended hypotheses as beams, go on by transformers' rules.
+    """Which of the sentences ``full_B``, which have found enough hypotheses, go on by transformers' rules.
 
     scores_BR   sums of log-probabilities of the beams that would go on, with a token more than in ``beams``
     forces_end  whether an end is forced behind the last token
@@ -152,18 +152,18 @@ def may_improve(
 RUN_SECONDS = 0.003  # after steps that take so long, the queue, interrupts and ended sentences have their turn
 GUESSED_SECONDS = 2e-11  # of a step, for each weight and row, until a step has been timed
 MOST_TOKENS = 1024  # of all rows together, in one run
-MOST_PROGRAMS = 16  # recordings that are kept, each for another number of rows
+MOST_RECORDINGS = 16  # of a batch; each is for a number of rows and of threads
 COLUMNS = 512  # a recording has room for a multiple of so many columns of subsets
 
 
 class RecordedSteps:
     """The steps of a batch of greedy search."""
 
-    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, recorder: Any):
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: TokenChoice, recorder: Any):
         self.model, self.cache, self.choice, self.recorder = model, cache, choice, recorder
-        self._rows, self._columns = StepRows(0, 0), 0
-        self._programs: dict[tuple[int, int, bool], Any] = {}
-        self._tables: tuple[np.ndarray, ...] = ()
+        self._rows, self._columns = StepRows(0, 0), 0  # arrays of all recordings; room for columns of subsets
+        self._recordings: dict[tuple[int, int, bool], Any] = {}
+        self._tables: tuple[np.ndarray, ...] = ()  # of the cache, for which the recordings are
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
         self._ends_E = np.array(choice.end_ids, np.int32)
 
@@ -181,25 +181,25 @@ class RecordedSteps:
         """Make one step or several: (the beams before the last step, the last step's scores_B1 and ids_B1).
 
         linear  the layer of the sentences' OutputSubsets; None: they choose from all outputs
-        steps   at most so many; None: as many as fit the time
+        steps   the most steps of this run; None: as many as fit the time
         The run stops where a sentence ends, and before the first step at which a sentence may end. None if the step
         cannot be recorded. Raises CheckpointError as ``OutputProjection.top_k``.
         """
-        B, first = len(beams.steps_B), int(beams.positions_B.max())
-        R, cache = padded(B), self.cache
+        B, position = len(beams.steps_B), int(beams.positions_B.max())
+        R, cache = padded_rows(B), self.cache
         steps = steps or self._steps_at_once(beams, R)
-        fresh_F = cache.take_rows(B * steps, first + steps - 1)
+        fresh_F = cache.take_rows(B * steps, position + steps - 1)
         columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
-        program = self._program(R, columns, linear, self._is_early(beams))
-        if program is None:
+        recording = self._recording(R, columns, linear, self._is_early(beams))
+        if recording is None:
             cache.target.give_back(fresh_F)
             return None
         rows = self._load(beams, fresh_F)
         start = perf_counter()
-        program.run(steps, rows.counts[STOP:])
-        used = int(rows.counts[USED])
-        cache.target.give_back(fresh_F[used:])
-        self._seconds[R] = (perf_counter() - start) * B / used
+        recording.run(steps, rows.counts[STOP:])
+        used_rows = int(rows.counts[USED])
+        cache.target.give_back(fresh_F[used_rows:])
+        self._seconds[R] = (perf_counter() - start) * B / used_rows
         self.model.output.check(not rows.counts[FAULT])
         last_beams = replace(beams, steps_B=rows.steps_R[:B].copy(), positions_B=rows.positions_R[:B].astype(np.int64))
         return last_beams, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
@@ -208,17 +208,18 @@ class RecordedSteps:
         """How many steps fit the time, the sentences' limits and the free rows of the cache; one at least."""
         sizes, B = self.model.sizes, len(beams.steps_B)
         seconds = self._seconds.get(R, GUESSED_SECONDS * sizes.layer_weights * R)
-        room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        free_columns = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        room = min(self.cache.target.free_count // B, free_columns)
         longest = int((beams.limits_B - beams.steps_B).max())
         if self._is_early(beams):
             longest = min(longest, self.choice.options.min_decoding_length - int(beams.steps_B.max()))
-        return max(1, min(int(RUN_SECONDS / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
+        return max(1, min(int(RUN_SECONDS / seconds), MOST_TOKENS // B, room, longest))
 
     def _is_early(self, beams: Beams) -> bool:
         return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
 
     def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
-        """The sentences' rows as they were a token ago: a step begins with ``take_tokens``, which moves each row on."""
+        """Fill the rows with the sentences' state a token ago: each step begins by ``take_tokens``, which moves on."""
         rows, B = self._rows, len(beams.steps_B)
         slots_B = beams.slots_BR[:, 0]
         rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
@@ -234,29 +235,29 @@ class RecordedSteps:
         rows.counts[LIVE], rows.counts[ENOUGH] = B, 1
         return rows
 
-    def _program(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
+    def _recording(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
         """The recording for R rows; None if the step cannot be recorded."""
         tables = self.cache.tables
         if (
             R > len(self._rows)
             or columns > self._columns
-            or any(table is not recorded for table, recorded in zip(tables, self._tables, strict=False))
+            or any(table is not old_table for table, old_table in zip(tables, self._tables, strict=False))
             or not self._tables
         ):
-            self._programs.clear()
+            self._recordings.clear()
             self._tables = tables
             self._columns = max(self._columns, -(-columns // COLUMNS) * COLUMNS)
             if R > len(self._rows):
-                self._rows = StepRows(padded(2 * R), max(padded(2 * R), MOST_TOKENS))
+                self._rows = StepRows(padded_rows(2 * R), max(padded_rows(2 * R), MOST_TOKENS))
         key = R, self.model.ops.current_threads(), is_early
-        program = self._programs.pop(key, None)
-        if program is None:
-            program = self._record(self._rows.first(R), linear, is_early)
-            while len(self._programs) >= MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-        if program is not None:
-            self._programs[key] = program  # last in the dict: the program used last is dropped last
-        return program
+        recording = self._recordings.pop(key, None)
+        if recording is None:
+            recording = self._record(self._rows.first(R), linear, is_early)
+            while len(self._recordings) >= MOST_RECORDINGS:
+                del self._recordings[next(iter(self._recordings))]
+        if recording is not None:
+            self._recordings[key] = recording  # the last in the dict, which is dropped last
+        return recording
 
     def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
         model, ops = self.model, self.model.ops
@@ -271,14 +272,14 @@ class RecordedSteps:
 
         def step() -> None:
             ops.take_tokens(rows, *self.cache.written_tables)
-            hidden_RD = model.step_of(self.cache, rows)
+            hidden_RD = model.recordable_step(self.cache, rows)
             ops.pick_tokens(hidden_RD, outputs, edits, normalized, self._ends_E, rows)
 
         return self.recorder.record(step)
 
 
-def padded(rows: int) -> int:
-    """How many rows a recording for at least ``rows`` rows has: one of few numbers, near those of whole tiles."""
+def padded_rows(rows: int) -> int:
+    """How many rows a recording for at least ``rows`` rows has: one of few numbers, mostly multiples of a tile."""
     if rows <= 8:
         return rows if rows <= 4 else 6 if rows <= 6 else 8
     grain = 8 if rows <= 128 else 16
@@ -294,17 +295,16 @@ class DecodingBatch:
 
     def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
         self.cache, self.scheduler, self.options = cache, scheduler, job.options
-        self.choice = Candidates(model, job.options, end_id, unk_id)
+        self.choice = TokenChoice(model, job.options, end_id, unk_id)
         self.has_subsets = job.find_allowed_ids is not None or self.choice.shortlist is not None
         self.speculate, self.batch_key = job.speculate, job.batch_key
         self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
-        self.candidates = 1 if self.options.is_greedy else 2 * self.beam
-        self.wants_attention = self.options.needs_attention
+        self.candidate_count = 1 if self.options.is_greedy else 2 * self.beam
         self.beams: Beams | None = None
-        self.recorded = self._recorded_steps(model)
+        self.recorded_steps = self._make_recorded_steps(model)
         self.rules = self.options.rules if self.beam > 1 else None
         self._forces_end = self.options.rules is not None and self.options.rules.forced_end
-        self._last_match = self.options  # the options of the last job that belonged here
+        self._last_match = self.options  # the options of the last job that ``suits`` accepted
 
     def suits(self, job: Job) -> bool:
         """Whether a job belongs in this batch."""
@@ -329,25 +329,25 @@ class DecodingBatch:
             sentence.slots_R = self.cache.add_slots(memory_slot, self.beam, sentence.key)
         sentence.subset = self.choice.select_outputs(job)
 
-    def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
+    def _make_recorded_steps(self, model: Decoder) -> RecordedSteps | None:
         """Steps without Python between kernels, where the options allow a recording."""
         options = self.options
-        looks_back = self.choice.needs_past or options.is_biased or self.wants_attention
+        looks_back = self.choice.needs_past or options.needs_attention
         is_recordable = options.is_greedy and not options.is_sampled and not looks_back and model.sizes.records
         recorder = model.ops.recorder() if is_recordable else None
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, recorder)
 
     def run(self) -> bool:
         """Make recorded steps of this batch alone, until a sentence ends; False, and no step, if that is impossible."""
-        beams, recorded = self.beams, self.recorded
+        beams, recorded_steps = self.beams, self.recorded_steps
         assert beams is not None
-        if recorded is None or not recorded.suits(beams.steps_B):
+        if recorded_steps is None or not recorded_steps.suits(beams.steps_B):
             return False
         subset = beams.sentences_B[0].subset
-        one_by_one = self._calls_back or self._stops or self._traces or self.speculate is not None
-        results = recorded.run(beams, None if subset is None else subset.linear, 1 if one_by_one else None)
+        one_by_one = self._has_callbacks or self._has_stops or self._has_traces or self.speculate is not None
+        results = recorded_steps.run(beams, None if subset is None else subset.linear, 1 if one_by_one else None)
         if results is None:
-            self.recorded = None
+            self.recorded_steps = None
             return False
         self.beams = self._move_on(*results, np.zeros((len(beams.steps_B), 1), np.int64))
         return True
@@ -372,11 +372,11 @@ class DecodingBatch:
         )
         prefixed_B = np.array([len(job.prefix) > max(job.unscored_tokens, job.imposed_tokens) for job in jobs])
         steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
-        if self.beams is None:
-            self._calls_back = self._stops = self._traces = False
-        self._calls_back |= any(job.options.callback is not None for job in jobs)
-        self._stops |= any(job.stop is not None for job in jobs)
-        self._traces |= any(job.with_log_probs for job in jobs)
+        if self.beams is None:  # whether any sentence has a callback, a stop rule, traces
+            self._has_callbacks = self._has_stops = self._has_traces = False
+        self._has_callbacks |= any(job.options.callback is not None for job in jobs)
+        self._has_stops |= any(job.stop is not None for job in jobs)
+        self._has_traces |= any(job.with_log_probs for job in jobs)
         B = len(sentences)
         sentences_B = np.empty(B, object)
         sentences_B[:] = sentences
@@ -392,18 +392,18 @@ class DecodingBatch:
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
             subsets_B3=np.array(
-                [(0, 0, 0) if sentence.subset is None else sentence.subset.place for sentence in sentences], np.int64
+                [(0, 0, 0) if sentence.subset is None else sentence.subset.entry for sentence in sentences], np.int64
             ),
         )
-        # Always with log-probabilities, which show NaN in the projection's weights.
+        # The first step always computes log-probabilities, since they show NaN in the projection's weights.
         candidates = self._continuations(hidden_BD, beams, 1, needs_log_probs=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
-        started = self._move_on(beams, *candidates, forced_B >= 0)
-        if started is not None:
-            self.beams = started if self.beams is None else self.beams.joined_with(started)
+        first_beams = self._move_on(beams, *candidates, forced_B >= 0)
+        if first_beams is not None:
+            self.beams = first_beams if self.beams is None else self.beams.joined_with(first_beams)
 
     def advance(self, hidden_RD: np.ndarray) -> None:
-        """One token for every beam, from the hidden states of a step."""
+        """Append a token to every beam, from the hidden states of a step."""
         assert self.beams is not None
         candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.needs_log_probs)
         self.beams = self._move_on(self.beams, *candidates)
@@ -413,9 +413,9 @@ class DecodingBatch:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``best_candidates`` of sentences with ``width`` rows each."""
         rows = self.candidate_rows(beams, width)
-        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidates, needs_log_probs)
-        shape = len(beams.steps_B), width, -1
-        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
+        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidate_count, needs_log_probs)
+        shape, count = (len(beams.steps_B), width, -1), self.candidate_count
+        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), count)
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         """The inputs of the choice that the options need, for ``width`` rows of each sentence."""
@@ -446,41 +446,41 @@ class DecodingBatch:
         scores_BC: np.ndarray,
         ids_BC: np.ndarray,
         parents_BC: np.ndarray,
-        told_B: np.ndarray | None = None,
+        skipped_B: np.ndarray | None = None,
     ) -> Beams | None:
-        """Record hypotheses that end, close sentences that are done: the beams after this step, None without beams.
+        """Add hypotheses that end, and close finished sentences; returns the beams after this step, None if none.
 
         parents_BC  the beam that each candidate continues
-        told_B      whether a sentence's callback has had the token already
+        skipped_B   whether a sentence's callback is skipped, since it has had the token already
         """
         R, options = self.beam, self.options
-        last_B = beams.steps_B + 1 >= beams.limits_B
+        last_B = beams.steps_B + 1 >= beams.limits_B  # whether this token is the sentence's last
         ends_BC = are_ends(ids_BC, self.end_ids)
-        if self._stops:
+        if self._has_stops:
             ends_BC = ends_BC | self._are_stopped(beams, ids_BC, parents_BC)
-        if self._calls_back:
-            last_B |= self._call_back(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, told_B)
+        if self._has_callbacks:
+            last_B |= self._call_back(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, skipped_B)
         log_probs_BC: np.ndarray | None = None
-        if self._traces:
+        if self._has_traces:
             with np.errstate(invalid="ignore"):  # NaN where the beam's own score is -inf
                 log_probs_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
 
-        def record(b: int, c: int, forced_ends: int = 0) -> None:
-            """Record the hypothesis that ends with a candidate."""
+        def add_hypothesis(b: int, c: int, forced_ends: int = 0) -> None:
+            """Add the hypothesis that ends with a candidate to its sentence's hypotheses."""
             sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
             trace = () if log_probs_BC is None else (float(log_probs_BC[b, c]), sentence.traces[parent])
             token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
             sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced_ends, trace))
 
-        closed_B = last_B & (self._forces_end and R > 1)  # all their open beams get a forced end now
+        closed_B = last_B & (self._forces_end and R > 1)  # sentences whose open beams all get a forced end now
         ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
         done_B: np.ndarray | None = None
-        continuing: Any = np.s_[:, :R]
+        continuing: Any = np.s_[:, :R]  # the index of the candidates that the beams continue with
         continuing_BR: np.ndarray | None = None
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
         if ended_BR.any() or closed_B.any():
             for b, r in np.argwhere(ended_BR).tolist():
-                record(b, r)
+                add_hypothesis(b, r)
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B & ~closed_B, finished_B, top_finished_B)
@@ -493,10 +493,10 @@ class DecodingBatch:
                 full_B = done_B & (closed_B | ~last_B)
                 done_B &= ~may_improve(options, beams, full_B, scores_BC[continuing], self._forces_end)
             for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
-                record(b, int(r if continuing_BR is None else continuing_BR[b, r]), forced_ends=1)
+                add_hypothesis(b, int(r if continuing_BR is None else continuing_BR[b, r]), forced_ends=1)
             done_B |= closed_B
         diverged_BR = beams.diverged_BR
-        if options.is_biased:  # by the beam's number, not by its ancestors, as in CTranslate2
+        if options.is_biased:  # as in CTranslate2, the mark stays at the beam's number, whichever beam continues there
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._bias_tokens(beams)[:, None])
         next_beams = Beams(  # ``replace`` takes six times as long
             beams.sentences_B,
@@ -513,8 +513,8 @@ class DecodingBatch:
         )
         parents_BR = parents_BC[continuing]
         if log_probs_BC is not None:
-            beams_of_each = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
-            for sentence, log_probs_R, parents_R in beams_of_each:
+            beam_lists = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
+            for sentence, log_probs_R, parents_R in beam_lists:
                 if sentence.job.with_log_probs:
                     sentence.traces = [
                         (log_prob, sentence.traces[parent]) for log_prob, parent in zip(log_probs_R, parents_R)
@@ -535,7 +535,7 @@ class DecodingBatch:
         """Which sentences have all hypotheses that they need."""
         if self.options.is_greedy:
             return finished_B > 0
-        if self.options.longer_is_worse and self.rules is None:  # later beams cannot overtake
+        if self.options.longer_is_worse and self.rules is None:  # no open beam can overtake a finished best beam
             return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
         return last_B | (finished_B >= self.options.hypotheses_to_find)
 
@@ -554,7 +554,7 @@ class DecodingBatch:
     def _hypothesis(
         self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced_ends: int, trace: Trace
     ) -> Hypothesis:
-        """The parent's tokens and ``token``; its length counts ``forced_ends`` end tokens of probability 1 too."""
+        """The parent's tokens and ``token``; the length counts ``forced_ends`` end tokens of probability 1 too."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -565,7 +565,7 @@ class DecodingBatch:
             log_probability = math.nan
         scored_length = len(tokens) - sentence.job.unscored_tokens + forced_ends
         score = normalized_score(log_probability, scored_length, options.length_penalty, options.word_penalty)
-        attention_TS = self.cache.attention(slot, sentence.last_start, end) if self.wants_attention else None
+        attention_TS = self.cache.attention(slot, sentence.last_start, end) if options.needs_attention else None
         if attention_TS is not None and options.coverage_penalty and scored_length:
             score += options.coverage_penalty * coverage(attention_TS[-scored_length:])
         length = len(tokens)
@@ -591,15 +591,15 @@ class DecodingBatch:
         """Return the sentence's best hypotheses and free its slots."""
         count = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-        if self.cache.shares_rows and self.beam == 1:  # a conversation's next prompt begins with this answer
+        if self.cache.shares_rows and self.beam == 1:  # a conversation's next prompt has this prompt and answer
             slot = int(sentence.slots_R[0])
-            self.cache.keep(slot, self.cache.length(slot))
+            self.cache.keep_beginning(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search repeats its one hypothesis; a beam may end with fewer than num_hypotheses.
         self.scheduler.finish(sentence.ticket, best * count if self.options.is_greedy else best)
 
     def remove(self, sentences: set[Sentence]) -> None:
-        """Give up those of the sentences that are in this batch."""
+        """Give up the sentences that are in this batch; others are ignored."""
         if self.beams is None:
             return
         staying_B = np.ones(len(self.beams.steps_B), bool)
@@ -610,15 +610,15 @@ class DecodingBatch:
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
     def _call_back(
-        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, told_B: np.ndarray | None
+        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, skipped_B: np.ndarray | None
     ) -> np.ndarray:
-        """Pass new tokens to the callbacks, unless ``told_B``; returns which sentences the callbacks end.
+        """Pass new tokens to the callbacks, unless ``skipped_B``; returns which sentences the callbacks end.
 
-        last_B  whether a sentence's token is the last
+        last_B  as in ``_move_on``
         """
         stopped_B = np.zeros(len(ids_BC), bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
-            if sentence.job.options.callback is not None and (told_B is None or not told_B[b]):
+            if sentence.job.options.callback is not None and (skipped_B is None or not skipped_B[b]):
                 token = int(ids_BC[b, 0])
                 log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
                 step = int(beams.steps_B[b])
@@ -629,7 +629,7 @@ class DecodingBatch:
 def call_back(
     scheduler: WorkerSlot, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool
 ) -> bool:
-    """Pass a token to the job's callback: whether this ends the sentence. A callback that raises fails its request."""
+    """Pass a token to the job's callback; returns whether this ends the sentence. A callback's error fails the job."""
     job: Job = ticket.job
     if job.options.callback is None or ticket.is_over:
         return False
@@ -651,7 +651,7 @@ def give_up(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> 
 
 
 def _common_options(options: DecodingOptions) -> dict[str, Any]:
-    # ``needs_log_probs`` too, since a callback needs them, and sentences of a batch may differ in their callbacks.
+    # A callback needs log-probabilities. So ``needs_log_probs`` is compared itself, though callbacks may differ.
     common = {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE}
     return common | {"needs_log_probs": options.needs_log_probs}
 
@@ -660,7 +660,7 @@ class ConstrainedOutput:
     """An OutputProjection onto the ids that each row may choose.
 
     allowed_RV  bool
-    end_id      the choice, at HOPELESS, of a row that no id is allowed for
+    end_id      the choice, at HOPELESS, of a row without allowed ids
     """
 
     def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
@@ -714,8 +714,8 @@ class ConstrainedBatch(DecodingBatch):
         assert sentence.job.constraint is not None
         sentence.matcher = sentence.job.constraint()
 
-    def _recorded_steps(self, model: Decoder) -> None:
-        """None: which ids a step allows depends on the token of the step before."""
+    def _make_recorded_steps(self, model: Decoder) -> None:
+        """None: each step has to find the allowed ids in Python, from the token before."""
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         rows, output = super().candidate_rows(beams, width), self.choice.model.output
@@ -732,15 +732,14 @@ class ConstrainedBatch(DecodingBatch):
         slot, end = int(sentence.slots_R[r]), int(beams.positions_B[b]) + 1
         past = self.cache.tokens(slot, sentence.last_start + 1, end).tolist()
         try:
-            allowed_V: np.ndarray = sentence.matcher.allowed(past)
+            return np.asarray(sentence.matcher.allowed(past))
         except InputError as error:
             self.scheduler.fail(sentence.ticket, error)
-            return no_ids_V
-        return allowed_V
+        return no_ids_V
 
     def _move_on(self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, *arguments: Any) -> Beams | None:
         self._is_allowed_BC = scores_BC > -np.inf
-        placeholder = next(index for index in range(len(self.end_ids) + 1) if index not in self.end_ids)
+        placeholder = next(token for token in range(len(self.end_ids) + 1) if token not in self.end_ids)
         ids_BC = np.where(self._is_allowed_BC, ids_BC, np.int32(placeholder))
         return super()._move_on(beams, scores_BC, ids_BC, *arguments)
 

@@ -33,27 +33,27 @@ from fastattn.scheduling.state import WorkerSlot
 # The most rows of a step. A step costs one pass over the weights, however few its rows, so each of many rows is
 # cheaper; beyond this number there is no gain, and the cache grows with every row.
 STEP_ROWS = 112
-# The most sentences of greedy search. 128 of zh-en on two threads take 1.41 s if all enter at once, 1.32 s if shorter
-# ones fill the room that becomes free; on one thread 2.3 s with 48 at once and with 64.
+# The most sentences of greedy search. 128 sentences of zh-en on two threads take 1.41 s if all enter at once, 1.32 s if
+# the shorter ones fill the room that becomes free; on one thread 2.3 s with 48 sentences at once and with 64.
 SENTENCES = 48
-# For a light model these numbers are multiplied: its kernels are done before Python has prepared the next step.
+# For a light model both numbers are multiplied, since its kernels are done before Python has prepared the next step.
 # Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
 LIGHT_FACTOR = 5
 LIGHT_WEIGHTS = 1 << 22  # the most weights of a light model's decoder layers
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 CACHE_ROWS = 16384
-# On a card sentences and cache rows are multiplied, within a quarter of its free memory: pools that double take half.
-# 48 rows fill one tile of 64, and all multiprocessors of a card together have hundreds of tiles at a time.
+# On a card sentences and cache rows are multiplied, since 48 rows fill one tile of 64, and all multiprocessors together
+# have hundreds of tiles at a time. The rows take a quarter of the free memory, and half while their pool doubles.
 CARD_FACTOR = 8
 # Source tokens of sentences that enter together, before the worker looks at the queue again: about 50 ms of a base
 # Transformer's encoder.
 SOURCE_TOKENS = 1024
-# Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
+# Rows of a pass over whole sequences. For 65,000 words their log-softmax, which is never stored whole, has 500 MB.
 PASS_ROWS = 2048
 # With little room, callers with nothing in progress wait so many seconds for one another: a pass over one sentence
 # costs about as much as a pass over many.
 NEWCOMERS_WAIT = 0.03
-# A worker hands its cache, with recorded steps, on to the next worker: at most so many bytes, and so many caches.
+# A worker hands its cache, with recorded steps, on to the next worker: the most bytes of a cache, the most caches.
 SPARE_BYTES, MOST_SPARES = 1 << 23, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 ADMISSION_SECONDS = 0.03
@@ -62,8 +62,8 @@ ADMISSION_SECONDS = 0.03
 class Capacity:
     """How much a worker takes at once; ``free_bytes``: of a card's memory, None on the CPU.
 
-    cache_rows     the most that the sentences in progress are expected to fill
-    source_tokens  the most of sentences that enter together
+    cache_rows     the most rows that the sentences in progress are expected to fill
+    source_tokens  the most tokens of sentences that enter together
     """
 
     def __init__(self, sizes: DecoderSizes, free_bytes: int | None = None):
@@ -79,7 +79,7 @@ class Capacity:
         return max(1, min(self._factor * SENTENCES, self._factor * STEP_ROWS // beam))
 
 
-def is_over(job: Job) -> bool:
+def is_late(job: Job) -> bool:
     """Whether the time of the job's text is used up."""
     return job.allowance is not None and job.allowance.seconds <= 0
 
@@ -97,10 +97,9 @@ def begin(
     for b, key in enumerate(keys):
         if memory_slots[b] is None:
             leaders.setdefault(key, b)
-    led = list(leaders.values())
     memory, slot_of = None, dict[Hashable, int]()
-    if led:
-        memory = model.encode([sentences[b].job.source for b in led])
+    if leaders:
+        memory = model.encode([sentences[b].job.source for b in leaders.values()])
         memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
         model.keep_memory(cache, rows_N, memory)
         slot_of = dict(zip(leaders, memory_slots_B.tolist()))
@@ -108,22 +107,23 @@ def begin(
         batch.admit(sentence, slot_of[key] if memory_slot is None else memory_slot)
     attention = any(sentence.job.options.needs_attention for sentence in sentences)
     states = []
-    if led:
-        states.append(_prefill(model, cache, [sentences[b] for b in led], [heads[b] for b in led], attention, memory))
-    count = Counter(keys)
+    if leaders:
+        leading, distinct_heads = zip(*((sentences[b], heads[b]) for b in leaders.values()))
+        states.append(_prefill(model, cache, leading, distinct_heads, attention, memory))
+    key_counts = Counter(keys)
     for b, (sentence, key) in enumerate(zip(sentences, keys)):
         slot = int(sentence.slots_R[0])
         if b != leaders.get(key):
-            cache.begin_like(slot, sentence.memory_slot)
-        elif count[key] > 1 or sentence.job.shared_tokens:
-            cache.keep_beginning(sentence.memory_slot, slot, key)
-    longer = [b for b, sentence in enumerate(sentences) if len(heads[b]) < len(sentence.inputs_T)]
-    if longer:
-        tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]
-        states.append(_prefill(model, cache, [sentences[b] for b in longer], tails, attention, None))
+            cache.begin_with_first_pass(slot, sentence.memory_slot)
+        elif key_counts[key] > 1 or sentence.job.shared_tokens:
+            cache.keep_first_pass(sentence.memory_slot, slot, key)
+    tails = {b: sentences[b].inputs_T[len(head_T) :] for b, head_T in enumerate(heads)}
+    tails = {b: tail_T for b, tail_T in tails.items() if len(tail_T)}
+    if tails:
+        states.append(_prefill(model, cache, [sentences[b] for b in tails], list(tails.values()), attention, None))
     # The row behind each head and tail in the hidden states of both passes.
-    ends = accumulate([*(len(heads[b]) for b in led), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
-    head_ends, tail_ends = dict(zip(leaders, ends)), dict(zip(longer, ends))
+    ends = accumulate([*(len(heads[b]) for b in leaders.values()), *map(len, tails.values())])
+    head_ends, tail_ends = dict(zip(leaders, ends)), dict(zip(tails, ends))
     rows_B = np.array([tail_ends[b] if b in tail_ends else head_ends[key] for b, key in enumerate(keys)], np.int64) - 1
     begin_in_batches(model, batches, sentences, model.ops.concatenate_rows(states), rows_B)
 
@@ -190,9 +190,9 @@ class DecodingWorker:
         self.cache: KeyValueCache | None = None
         self._admitted_at = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether sentences in progress may have an allowance
-        self._pass_seconds = 0.0  # of Passes in this call of ``advance``, which no sentence's allowance pays for
+        self._pass_seconds = 0.0  # of Passes in this call of ``advance``; no sentence's allowance pays for them
         self._reader = PromptReader(model)
-        self.prompts = self._reader.prompts  # sentences with prompts that are not read whole; [] with an encoder
+        self.prompts = self._reader.prompts  # sentences whose prompts are not read whole; [] with an encoder
 
     def advance(self) -> bool:
         """Admit waiting sentences, then make a step of all in progress; False if there was nothing to do."""
@@ -214,7 +214,7 @@ class DecodingWorker:
             self._read_prompts()
         if self.batches:
             self._step()
-        self._give_up_late(start)
+        self._charge_time(start)
         return True
 
     def sentences(self) -> list[Sentence]:
@@ -234,10 +234,10 @@ class DecodingWorker:
             self._pass_seconds += perf_counter() - self._admitted_at
             searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
             for ticket in searches:
-                if is_over(ticket.job):
+                if is_late(ticket.job):
                     self.scheduler.finish(ticket, [])
             self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
-            yield [ticket for ticket in searches if not ticket.done]
+            yield [ticket for ticket in searches if not ticket.is_done]
             callers = {
                 ticket.request.caller for ticket in (*tickets, *(sentence.ticket for sentence in self.sentences()))
             }
@@ -247,32 +247,31 @@ class DecodingWorker:
     def _take_tickets(self) -> list[Ticket]:
         """Take tickets that there is room for."""
         capacity = self._capacity
-        used = sum(len(batch.sentences()) / capacity.sentences(batch.beam) for batch in self.batches)
-        used += sum(1 / capacity.sentences(prompt.beam) for prompt in self.prompts)
+        used_share = sum(len(batch.sentences()) / capacity.sentences(batch.beam) for batch in self.batches)
+        used_share += sum(1 / capacity.sentences(prompt.beam) for prompt in self.prompts)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
-        is_crowded = used > 0.75
+        is_crowded = used_share > 0.75
         if is_crowded and (perf_counter() < self._admitted_at + NEWCOMERS_WAIT or not self.scheduler.newcomers()):
             return []
         rows_of_each = [sentence.cache_rows for sentence in self.sentences()]
         cache_rows, longest, source_tokens, pass_rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
 
         def has_room(ticket: Ticket, is_newcomer: bool) -> bool:
-            nonlocal used, cache_rows, longest, source_tokens, pass_rows
+            nonlocal used_share, cache_rows, longest, source_tokens, pass_rows
             job = ticket.job
             if isinstance(job, Pass):
-                fits = not pass_rows or pass_rows + job.length <= PASS_ROWS
                 pass_rows += job.length
-                return fits
+                return pass_rows == job.length or pass_rows <= PASS_ROWS
             rows, share = expected_rows(job), 1 / capacity.sentences(job.options.beam_size)
             # The longest sentence does not count, so that it keeps no other sentence out.
             if cache_rows and cache_rows + rows - max(longest, rows) > capacity.cache_rows:
                 return False
             if source_tokens and source_tokens + len(job.source) > capacity.source_tokens:
                 return False
-            if used and used + share > (2 if is_newcomer else 1) + 1e-9 or is_crowded and not is_newcomer:
+            if used_share and used_share + share > (2 if is_newcomer else 1) + 1e-9 or is_crowded and not is_newcomer:
                 return False
-            used, cache_rows, source_tokens = used + share, cache_rows + rows, source_tokens + len(job.source)
-            longest = max(longest, rows)
+            used_share, cache_rows = used_share + share, cache_rows + rows
+            source_tokens, longest = source_tokens + len(job.source), max(longest, rows)
             return True
 
         return self.scheduler.take(has_room)
@@ -280,28 +279,28 @@ class DecodingWorker:
     def _read_prompts(self) -> None:
         """Read a chunk of the prompts; sentences whose prompt is whole now begin."""
         assert self.cache is not None
-        ready, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
-        batches = [self._batch_of(sentence.job) for sentence in ready]
-        for sentence, batch in zip(ready, batches):
+        sentences, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
+        batches = [self._batch_of(sentence.job) for sentence in sentences]
+        for sentence, batch in zip(sentences, batches):
             batch.admit(sentence)
-        begin_in_batches(self.model, batches, ready, hidden_BD, np.arange(len(ready)))
+        begin_in_batches(self.model, batches, sentences, hidden_BD, np.arange(len(sentences)))
         self._drop_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
             job: Pass = tickets[0].job
-            similar = [ticket for ticket in tickets if ticket is tickets[0] or job.fits_with(ticket.job)]
-            results = job.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
-            for ticket, result in zip(similar, results):
+            pass_tickets = [ticket for ticket in tickets if ticket is tickets[0] or job.fits_with(ticket.job)]
+            results = job.run(self.model, [ticket.job for ticket in pass_tickets], self.end_id, self.unk_id)
+            for ticket, result in zip(pass_tickets, results):
                 self.scheduler.finish(ticket, result)
-            tickets = [ticket for ticket in tickets if ticket not in similar]
+            tickets = [ticket for ticket in tickets if ticket not in pass_tickets]
 
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that these tickets and the sentences in progress need."""
         jobs, in_progress, capacity = [ticket.job for ticket in tickets], self.sentences(), self._capacity
-        # Room also for those waiting jobs that may join the tickets.
-        most = min(capacity.sentences(jobs[0].options.beam_size), len(jobs) + self.scheduler.waiting())
-        factor = max(1, most // len(jobs))
+        # The cache gets room also for waiting jobs that may join the tickets.
+        expected_jobs = min(capacity.sentences(jobs[0].options.beam_size), len(jobs) + self.scheduler.waiting())
+        factor = max(1, expected_jobs // len(jobs))
         rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
         rows, memory_rows = (max(n, min(capacity.cache_rows, n * factor)) for n in (rows, memory_rows))
         rows += sum(sentence.cache_rows for sentence in in_progress)
@@ -340,8 +339,8 @@ class DecodingWorker:
             return
         inputs = [batch.inputs() for batch in batches]
         slots_R, tokens_N, positions_N, counts_R = map(np.concatenate, zip(*inputs))
-        wants_attention = any(batch.wants_attention for batch in batches)
-        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, wants_attention, counts_R)
+        attention = any(batch.options.needs_attention for batch in batches)
+        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, attention, counts_R)
         if attention_NS is not None:
             cache.keep_attention(slots_R, positions_N, attention_NS)
         ends = [0, *accumulate(len(tokens) for _, tokens, *_ in inputs)]
@@ -350,16 +349,16 @@ class DecodingWorker:
             batch.advance(rows_ND)
         self._drop_empty()
 
-    def _give_up_late(self, start: float) -> None:
+    def _charge_time(self, start: float) -> None:
         """Charge the time since ``start`` to the sentences' texts; give up sentences whose time is used up."""
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
             seconds = monotonic() - start - self._pass_seconds
-            for sentence in sentences:  # equal shares: a text's neighbours in a batch, however many, cost it no time
+            for sentence in sentences:  # equal shares, so that a text does not pay for the other texts of a step
                 if sentence.job.allowance is not None:
                     sentence.job.allowance.seconds -= seconds / len(sentences)
-            self._remove({sentence for sentence in sentences if is_over(sentence.job)})
+            self._remove({sentence for sentence in sentences if is_late(sentence.job)})
 
     def _remove(self, sentences: set[Sentence]) -> None:
         for batch in self.batches if sentences else ():
@@ -373,15 +372,15 @@ class DecodingWorker:
     def _drop_empty(self) -> None:
         """Drop batches without sentences; hand a cache without sentences on to the next worker.
 
-        The cache takes along the beginnings that it keeps, and the last batch with its recorded steps.
+        The next worker gets the beginnings that the cache keeps, and the last batch with its recorded steps.
         """
-        empty = [batch for batch in self.batches if batch.beams is None]
-        if empty:
+        empty_batches = [batch for batch in self.batches if batch.beams is None]
+        if empty_batches:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
-        cache, batch = self.cache, empty[-1] if empty else None
-        if self.batches or self.prompts or cache is None or not (empty or cache.shares_rows):
+        cache, batch = self.cache, empty_batches[-1] if empty_batches else None
+        if self.batches or self.prompts or cache is None or not (empty_batches or cache.shares_rows):
             return
-        steps = None if batch is None else batch.recorded
+        steps = None if batch is None else batch.recorded_steps
         if cache.shares_rows:
             cache.shrink(0, 0)
         is_small = steps is not None and cache.size + steps.size <= SPARE_BYTES
@@ -399,14 +398,14 @@ class DecodingService:
     """A scheduler whose workers decode, and a separate one for each call that must run in the caller's thread.
 
     end_id, unk_id  the end token and the unknown token of the model's vocabulary
-    threads         how many all callers use together
+    threads         how many threads all callers use together
     """
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, spares=[])
         self.threads = threads
-        # A step of a model without an encoder takes as long as reading its weights. One slot reads them once for all.
+        # A step of a model without an encoder takes as long as reading the weights, which one slot reads for all calls.
         self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
@@ -438,9 +437,9 @@ class DecodingService:
 
 
 # Streams of texts are read ahead in windows of so many source tokens: memory is bounded for any number of texts. The
-# first window is short, so that the first results come soon; each window is twice as long as the one before.
-FIRST_WINDOW = 1024
-LAST_WINDOW, WINDOW_A_THREAD = 16384, 8192  # the longest window: the greater of the two, the second times the threads
+# first window is short, so that the first results come soon; each window is twice as long as the one before, up to
+# LAST_WINDOW, or WINDOW_A_THREAD for each thread if that is more.
+FIRST_WINDOW, LAST_WINDOW, WINDOW_A_THREAD = 1024, 16384, 8192
 WINDOWS = 2  # in progress at once
 
 
@@ -451,30 +450,30 @@ def in_windows(
     options: DecodingOptions,
     return_exceptions: bool,
 ) -> Iterator[Any]:
-    """Yield the result of each text of a source of (tokens, text), in order.
+    """Yield the result of each text of a source of (how many tokens, text), in order.
 
     make_plan  (texts, the number of the first) -> the plan of their results
     An error is raised behind all earlier results; with return_exceptions a text's error is yielded in its place.
     The results of the first window come as soon as they can. A later window's results are yielded when the window
     behind it has begun, so that neither the search nor the caller waits for the other.
     """
-    scheduler = service.scheduler(options)
-    window, count, end = FIRST_WINDOW, 0, None
-    last_window = max(LAST_WINDOW, WINDOW_A_THREAD * service.threads)
+    scheduler, source_end = service.scheduler(options), None  # source_end: the StopIteration or error of the source
+    window, number = FIRST_WINDOW, 0
+    longest_window = max(LAST_WINDOW, WINDOW_A_THREAD * service.threads)
     requests: deque[Request] = deque()
     try:
-        while end is None or requests:
+        while source_end is None or requests:
             results: list[Any] = []
-            if end is None:
-                texts, _, end = read_ahead(source, window)
-                plan = partial(make_plan, texts, count)
+            if source_end is None:
+                texts, _, source_end = read_ahead(source, window)
+                plan = partial(make_plan, texts, number)
                 # This thread calls a callback itself, and computes the first window, and a window that is alone.
-                if options.callback is not None or not count or end is not None and not requests:
+                if options.callback is not None or not number or source_end is not None and not requests:
                     results = scheduler.run(plan)
                 elif texts:
                     requests.append(scheduler.start(plan))
-                window, count = min(2 * window, last_window), count + len(texts)
-            if requests and (end is not None or len(requests) == WINDOWS):
+                window, number = min(2 * window, longest_window), number + len(texts)
+            if requests and (source_end is not None or len(requests) == WINDOWS):
                 results = requests[0].result()
                 requests.popleft()
             for result in results:
@@ -484,12 +483,12 @@ def in_windows(
     finally:
         for request in requests:
             request.cancel()
-    if not isinstance(end, StopIteration):
-        raise end
+    if not isinstance(source_end, StopIteration):
+        raise source_end
 
 
 def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """A source for ``in_windows``: the (tokens, text) that ``read`` returns for (number, text), or (1, an error)."""
+    """A source for ``in_windows``: what ``read`` returns for each (number, text), or (1, the error that it raises)."""
     for number, text in enumerate(texts):
         try:
             item: tuple[int, Any] = read(number, text)

@@ -9,14 +9,14 @@ from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel
-from fastattn.distributed.cluster import ClusterOptions, Host, address_of, cluster_nodes, pool_of, quiet_ray, reach_of
+from fastattn.distributed.cluster import ClusterOptions, Host, address_of, cluster_hosts, pool_of, quiet_ray, reach_of
 from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.formats import block_bytes, cut, read_block
 from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
-from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_duplicates
+from fastattn.distributed.output_folder import OutputFolder, Record, as_file, names_in, part_name, refuse_duplicates
 from fastattn.distributed.storage import InputFile, find_files, input_covering, public_url
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import backend
@@ -29,7 +29,7 @@ class BatchRequest:
     """kind        "translate" or "encode"
     inputs      files, folders and globs: local paths or URLs
     out         the output folder, a path or a URL
-    model       the user's name or path of the model; ``path``: its folder or file on this machine
+    model       the user's name or path of the model; ``path``: the model's folder or file on this machine
     precision   of the Translator or Encoder; ``options``: of its calls, and "device"
     column      the column of the texts; ``output``: the new column of results
     form        form of the output: "parquet" or "jsonl"; ``input_form``: of the input, None: by the files' names
@@ -52,10 +52,10 @@ class BatchRequest:
 
 @dataclass
 class Summary:
-    """What a job has done: blocks and rows, in all and of earlier runs; texts that were null, cut, or failed (faults).
+    """What a job has done: how many blocks and rows, in all and in earlier runs; texts that were null, cut, or failed.
 
+    faults         how many texts failed; ``faulty_record``: the record of the first block with such texts
     tokens, seconds, size   of this run; size in bytes of text
-    faulty_record  the record of the first block with faults
     failed         number of a block that was set aside -> reason
     """
 
@@ -92,16 +92,16 @@ class BatchRun:
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
-        finder = input_covering(request.out, part_name(0, request.form), request.inputs) if request.out else None
-        if finder is not None:  # the output's files would become inputs of the next run
+        covering = input_covering(request.out, part_name(0, request.form), request.inputs) if request.out else None
+        if covering is not None:  # the output's files would become inputs of the next run
             out = public_url(request.out).rstrip("/")
             raise InputError(
-                f"cannot write {out}: the input {public_url(finder)} would take the output's files for its own; name a "
-                "folder that is not below it"
+                f"cannot write {out}: the input {public_url(covering)} would take the output's files for its own; name "
+                "a folder that is not below it"
             )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
-        model = BLOCK_MODELS[request.kind]
-        self.model: BlockModel = model(self.path, request.precision, None, request.output, request.options)
+        model_class = BLOCK_MODELS[request.kind]
+        self.model: BlockModel = model_class(self.path, request.precision, None, request.output, request.options)
         size = request.size or block_bytes(self.files)
         self.blocks: list[CorpusBlock] = cut(self.files, request.column, size)
         self._check_outputs()
@@ -141,9 +141,9 @@ class BatchRun:
             open_blocks = [block for block in self.blocks if block.number not in records]
             if not open_blocks:
                 return summary
-            with quiet_ray(), cluster_nodes(options.address) as nodes:
-                pool = pool_of(nodes, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
-                source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
+            with quiet_ray(), cluster_hosts(options.address) as hosts:
+                pool = pool_of(hosts, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
+                source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(hosts))
                 start = time.monotonic()
 
                 def add(record: dict[str, Any]) -> None:
@@ -186,26 +186,26 @@ class BatchRun:
         try:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
-            return  # the run sets the block aside, like any other that cannot be read
+            return  # the run sets the block aside, like any other block that cannot be read
         refuse_duplicates(names_in(rows, self.request.form), outputs)
 
-    def _check_modified(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
+    def _check_modified(self, folder: OutputFolder, first_job: CorpusJob, records: Mapping[int, Record]) -> None:
         """Raise InputError if the rows of a finished block have changed; if not, write the job with its new times.
 
         A changed file of the same size may be cut in other places, so that later blocks get other numbers. A block that
         is cut as before, but of a file with a new time, is read again, since a time alone says little.
         """
-        modified = {self.files[number].url for number in self.job.files_with_new_time(first)}
+        modified_urls = {self.files[number].url for number in self.job.files_with_new_time(first_job)}
         for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
                 fault = f"{record['url']} is not cut as it was when {folder.name} was begun"
-            elif block.url in modified and read_block(block, self.request.column).digest != record["input"]:
+            elif block.url in modified_urls and read_block(block, self.request.column).digest != record["input"]:
                 fault = f"{record['url']} has changed since {folder.name} was begun"
             else:
                 continue
             raise InputError(f"{fault}, as block {number} shows; name another folder")
-        if modified:
+        if modified_urls:
             folder.write_job(self.job)
 
 
@@ -216,7 +216,7 @@ SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each block
 class Estimate:
     """blocks, rows  of the whole job; rows are estimated, except for Parquet
     rate     rows a second that one actor with ``cores`` threads computes
-    actors   how many work at once
+    actors   how many actors work at once
     seconds  of the whole job, without its start
     """
 
@@ -236,14 +236,14 @@ class Estimate:
 def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     """Estimate the job by a sample, which this process computes. Ray is needed only for the size of a cluster."""
     device = batch.request.options.get("device", "cpu")
-    nodes = [Host("", default_threads(), int(backend(device) is not backend("cpu")))]
+    hosts = [Host("", default_threads(), int(backend(device) is not backend("cpu")))]
     if address_of(options.address) != "local":
-        with quiet_ray(), cluster_nodes(options.address) as nodes:
+        with quiet_ray(), cluster_hosts(options.address) as hosts:
             pass
-    pool = pool_of(nodes, batch.model.layer_weights, options, device)
+    pool = pool_of(hosts, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
-    kind = BLOCK_MODELS[request.kind]
-    model: BlockModel = kind(batch.path, request.precision, cores, request.output, request.options)
+    model_class = BLOCK_MODELS[request.kind]
+    model: BlockModel = model_class(batch.path, request.precision, cores, request.output, request.options)
     texts: list[str | None] = []
     sampled_rows = sampled_bytes = 0
     for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # blocks from the whole input

@@ -31,8 +31,8 @@ from fastattn.system.records import dataclass
 class Answers:
     """columns  name -> pyarrow array, null for no text and for a text that failed
     faults   number of a text -> why the text failed
-    tokens   number of tokens that a translator produced, or that an encoder read (estimated from a sample)
-    cut      number of texts that were cut, since they were longer than the encoder takes
+    tokens   how many tokens a translator produced, or an encoder read (estimated from a sample)
+    cut      how many texts were cut, since they were longer than the encoder takes
     """
 
     columns: dict[str, Any]
@@ -44,13 +44,13 @@ class Answers:
 class BlockModel(Protocol):
     """A model with its options.
 
-    outputs    names of the columns that it computes
+    outputs    names of the columns that ``answer`` computes
     precision  the model's, never "auto"
     options    the options without those whose value is the default of every model
-    layer_weights  number of weights of the layers that a step goes through, for ``processes/choice.py``
+    layer_weights  how many weights the layers have that a step goes through, for ``processes/choice.py``
 
-    A class takes a path, a precision, a number of threads, the column's name and options, "device" among them. If the
-    number of threads is None, the object is only for checking the options, on the CPU.
+    A class takes a path, a precision, a number of threads, the first column's name and options, "device" among them. If
+    the number of threads is None, the object is only for checking the options, on the CPU.
     """
 
     outputs: tuple[str, ...]
@@ -102,13 +102,13 @@ class BlockTranslator:
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Raises FastattnError if not only single texts fail."""
-        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
+        """Raises FastattnError for an error that is not of one text alone."""
+        text_of = {number: text for number, text in enumerate(texts) if text is not None}
         results: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
         tokens = 0
-        outcomes: Iterator[Any] = self._translator.translate_iter((text for _, text in numbered), **self._options)
-        for (number, _), outcome in zip(numbered, outcomes):
+        outcomes: Iterator[Any] = self._translator.translate_iter(iter(text_of.values()), **self._options)
+        for number, outcome in zip(text_of, outcomes):
             if isinstance(outcome, InputError | SearchTimeout):
                 faults[number] = str(outcome)
             elif isinstance(outcome, Exception):
@@ -156,18 +156,17 @@ class BlockEncoder:
         self.layer_weights = self._encoder.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
+        text_of = {number: text for number, text in enumerate(texts) if text is not None}
         refusals: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
-            exceeded = self._limit.exceeded([text for _, text in numbered])
-            refusals = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
+            numbers, exceeded = list(text_of), self._limit.exceeded(list(text_of.values()))
+            refusals = {numbers[index]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = refusals if self._options.get("long") == "error" else {}
-        numbered = [(number, text) for number, text in numbered if number not in faults]
-        encoded_texts, pa = [text for _, text in numbered], import_pyarrow()
-        numbers = [number for number, _ in numbered]
+        text_of = {number: text for number, text in text_of.items() if number not in faults}
+        numbers, encoded_texts, pa = list(text_of), list(text_of.values()), import_pyarrow()
         vectors_BE, null_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
         width = self._empty_0E.shape[1]
-        if len(numbered) < len(texts):
+        if len(numbers) < len(texts):
             encoded_NE, vectors_BE = vectors_BE, np.zeros((len(texts), width), self._empty_0E.dtype)
             vectors_BE[numbers] = encoded_NE
             null_B[:] = True
@@ -194,7 +193,7 @@ def make_model(
     return model
 
 
-BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
+BLOCKS_AT_ONCE = 3  # of an actor; with 2, blocks of 1,000 sentences took 10% more CPU, and left 10% of two cores idle
 FIRST_FAULTS = 10  # in the record of a block
 # Outcomes of a block, or of the start of an actor.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
@@ -203,7 +202,7 @@ FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 class BlockWorker:
     """A callable class for ``Dataset.map_batches``: a batch is a block as JSON, the result its outcome as JSON.
 
-    An actor whose model or storage fails returns the reason instead of failing; the driver then ends the job.
+    If an actor's model or storage fails, the outcome has the reason, with which the driver ends the job.
     """
 
     def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_ray
 from fastattn.errors import FastattnError
-from fastattn.processes.choice import chosen_processes
+from fastattn.processes.choice import choose_processes
 from fastattn.system.cpus import default_threads
 from fastattn.system.records import dataclass
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from io import TextIOBase
 
 _STORE_BYTES = 256 << 20  # the object store of a cluster of this machine alone: block records, perhaps a model
-_ANSWER_SECONDS = 10.0  # seconds within which a cluster must answer
+_ANSWER_SECONDS = 10.0  # a cluster must answer within this time
 # The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings. A server's first frame is of type 4 too.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
 class Host:
-    """A node of the cluster: the machine's name, and how many cores and NVIDIA cards Ray allots there."""
+    """A machine of the cluster, Ray's node: its name, and how many cores and NVIDIA cards Ray allots there."""
 
     name: str
     cpus: int
@@ -41,7 +41,7 @@ class ClusterOptions:
     """address  of a Ray cluster; None: RAY_ADDRESS, else this machine alone
     actors   the most actors at once; None: as many as have room
     cores    cores, and so threads, of each actor; None: as many threads as keep their speed in one process
-    reach    how the model reaches the hosts, one of REACHES; None: "path" if all are this machine, else "store"
+    reach    how the model reaches the hosts, one of REACHES; None: as ``reach_of`` says
     """
 
     address: str | None = None
@@ -52,7 +52,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """The most actors at once, and the cores, thus threads, and the cards of each actor."""
+    """The most actors at once; cores, and so threads, of each actor; cards of each actor."""
 
     actors: int
     cores: int
@@ -60,8 +60,8 @@ class ActorPool:
 
 
 @contextlib.contextmanager
-def cluster_nodes(address: str | None) -> Iterator[list[Host]]:
-    """Connect to the cluster at ``address``, or start one here that ends with the block. Yields the cluster's nodes.
+def cluster_hosts(address: str | None) -> Iterator[list[Host]]:
+    """Connect to the cluster at ``address``, or start one for this context on this machine. Yields the hosts.
 
     Raises FastattnError if there is no cluster.
     """
@@ -84,7 +84,7 @@ def cluster_nodes(address: str | None) -> Iterator[list[Host]]:
     try:
         yield ray_hosts()
     finally:
-        # The shutdown prints, in this thread, messages that Ray held back.
+        # The shutdown prints messages that Ray has held back, in this thread.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             ray.shutdown()
 
@@ -108,38 +108,39 @@ def _check_reachable(address: str) -> None:
 
 
 def ray_hosts() -> list[Host]:
-    """The nodes of the cluster on which Ray allots cores."""
-    nodes = []
+    """The hosts of the cluster on which Ray allots cores."""
+    hosts = []
     for node in filter(itemgetter("Alive"), import_ray().nodes()):
-        cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        cpus, cards = (int(node["Resources"].get(resource, 0)) for resource in ("CPU", "GPU"))
         if cpus:
-            nodes.append(Host(node["NodeManagerHostname"], cpus, cards))
-    return nodes
+            hosts.append(Host(node["NodeManagerHostname"], cpus, cards))
+    return hosts
 
 
-def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:
-    """The actors for which the nodes have room, with the cores that the options or ``processes/choice.py`` decide.
+def pool_of(hosts: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:
+    """The actors for which the hosts have room, with the cores that the options or ``processes/choice.py`` decide.
 
-    device  "cuda": each actor has a card of its own, which Ray hides from the others; "auto": so if a node has a card
+    device  "cuda": each actor has a card of its own, which Ray hides from other actors; "auto": "cuda" if a host has
+            a card, else "cpu"
     """
-    if not nodes:
+    if not hosts:
         raise FastattnError("the cluster has no node that gives out CPUs")
-    cards = int(device == "cuda" or device == "auto" and any(host.cards for host in nodes))
+    cards = int(device == "cuda" or device == "auto" and any(host.cards for host in hosts))
     if cards:
-        nodes = [host for host in nodes if host.cards]
-        if not nodes:
+        hosts = [host for host in hosts if host.cards]
+        if not hosts:
             raise FastattnError("device 'cuda' cannot be used: the cluster has no node that gives out a card")
-    largest = max(host.cpus for host in nodes)
-    cores = options.cores or -(-largest // chosen_processes(largest, layer_weights))
+    largest = max(host.cpus for host in hosts)
+    cores = options.cores or -(-largest // choose_processes(largest, layer_weights))
     if cores > largest:
         raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
-    most_actors = sum(min(host.cpus // cores, host.cards if cards else host.cpus) for host in nodes)
+    most_actors = sum(min(host.cpus // cores, host.cards if cards else host.cpus) for host in hosts)
     return ActorPool(min(most_actors, options.actors or most_actors), cores, cards)
 
 
-def reach_of(nodes: list[Host]) -> str:
-    """How a model reaches the nodes by default: by its path if all nodes are this machine, else shipped."""
-    return "path" if {node.name for node in nodes} == {socket.gethostname()} else "store"
+def reach_of(hosts: list[Host]) -> str:
+    """How a model reaches the hosts by default: "path" if all hosts are this machine, else "store"."""
+    return "path" if {host.name for host in hosts} == {socket.gethostname()} else "store"
 
 
 @contextlib.contextmanager
@@ -151,8 +152,8 @@ def quiet_ray() -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     sys.stderr.flush()
-    saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as stderr:
+    old_2, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)  # a copy of descriptor 2, which is stderr's
+    with warnings.catch_warnings(), open(os.dup(old_2), "w", encoding="utf-8", errors="backslashreplace") as stderr:
         warnings.filterwarnings("ignore", module="ray")
         filtered_stderr: Any = sys.stderr
         with contextlib.suppress(OSError, ValueError, AttributeError):  # not every stream has a descriptor
@@ -163,13 +164,13 @@ def quiet_ray() -> Iterator[None]:
             with contextlib.redirect_stderr(filtered_stderr), contextlib.redirect_stdout(filtered_stdout):
                 yield
         finally:
-            os.dup2(saved, 2)
-            os.close(saved)
+            os.dup2(old_2, 2)
+            os.close(old_2)
             os.close(devnull)
 
 
 class _RayThreadFilter:
-    """A stream that drops what Ray's threads print, which is errors of tasks."""
+    """A stream that drops what Ray's threads print: errors of tasks."""
 
     def __init__(self, stream: "TextIOBase | Any"):
         self._stream = stream

@@ -11,7 +11,7 @@ from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 from fastattn.weights import download
 
-DEFAULT_BATCH_ROWS = 2048  # of which the engine makes batches by tokens
+DEFAULT_BATCH_ROWS = 2048  # the engine makes batches of these, by tokens
 
 
 def translate_dataset(
@@ -34,7 +34,7 @@ def translate_dataset(
     cores          cores, and so threads, of an actor; None: as many as keep their speed in one process
     actors         the most actors at once; None: as many as have room in the cluster
     reach          how the model gets to the hosts: "path" (it lies there), "name" (each host pulls it), "store" (Ray's
-                   object store ships it); None: "path" if all nodes are this machine, else "store"
+                   object store ships it); None: "path" if all hosts are this machine, else "store"
     batch_rows     rows that an actor gets at once, of which it makes batches by tokens
     options        those of ``Translator.translate``: beam_size, split, target_lang, ...; num_hypotheses above 1 adds
                    the column "hypotheses", return_scores "score" or "scores"; and device, as a Translator's: each
@@ -100,12 +100,12 @@ def _map_column(
     digest = digest_of(path)
     block_model: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
     _check_outputs(block_model, names or [])
-    nodes = ray_hosts()
-    pool = pool_of(nodes, block_model.layer_weights, cluster, options.get("device", "cpu"))
+    hosts = ray_hosts()
+    pool = pool_of(hosts, block_model.layer_weights, cluster, options.get("device", "cpu"))
     actors, cores = pool.actors, pool.cores
-    source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
+    source = source_of(model, path, digest, cluster.reach or reach_of(hosts))
     # If the actors had all cores, the tasks that make ``ds`` would wait for a core forever.
-    has_free_core = actors * cores < sum(node.cpus for node in nodes)
+    has_free_core = actors * cores < sum(host.cpus for host in hosts)
     if not has_free_core and actors > 1:
         actors, has_free_core = actors - 1, True
     return ds.map_batches(
@@ -143,8 +143,8 @@ class BatchWorker:
 
 
 def _check_outputs(model: BlockModel, names: list[str]) -> None:
-    if clash := set(model.outputs) & set(names):
-        raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
+    if duplicates := set(model.outputs) & set(names):
+        raise InputError(f"the dataset has a column {sorted(duplicates)[0]!r} already; name another output_column")
 
 
 def _check_column(column: str, names: list[str]) -> None:

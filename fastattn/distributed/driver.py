@@ -1,8 +1,8 @@
 """Gives a job's open blocks to Ray Data until each block is finished or has failed too often.
 
 A pass is one dataset of blocks on one pool of actors. The blocks of an actor that died are not tried again in the same
-pass, where Ray would try forever. They get a later pass, in which an actor has one block at a time, so that a block
-that ends its actors takes no other block with it.
+pass, where Ray would try forever. A later pass has these blocks, each alone at an actor, so that a block that ends its
+actors takes no other block with it.
 """
 
 import contextlib
@@ -24,10 +24,9 @@ from fastattn.errors import FastattnError
 
 # A block that raised an error twice will raise it again. A block whose actors died may only have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
-MOST_LOST_ACTORS = 8  # in a row before any begins: so many are a fault, not lost hosts
-MOST_PASS_BLOCKS = 20_000  # Ray needs ten seconds to plan a pass of so many
+MOST_LOST_ACTORS = 8  # in a row before any begins: more are a fault, not lost hosts
+MOST_PASS_BLOCKS = 20_000  # Ray needs ten seconds to plan a pass of so many blocks
 LOST_REASON = "its worker ended before it was done: killed, out of memory, or lost with its host"
-
 
 OnRecord = Callable[[dict[str, Any]], None]
 
@@ -75,7 +74,7 @@ def run_blocks(
 def _run_pass(
     job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, one_at_a_time: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the outcome of each block as soon as it is known; a block of a lost actor has none.
+    """Yield the outcome of each block as soon as the block is done; a block of a lost actor has no outcome.
 
     one_at_a_time  whether an actor has one block at a time; if not, it has BLOCKS_AT_ONCE
     """
@@ -123,11 +122,11 @@ def _pass_settings(context: Any) -> Iterator[None]:
         "enable_progress_bars": False,
         "print_on_execution_start": False,
     }
-    saved = {name: getattr(context, name) for name in settings}
+    previous = {name: getattr(context, name) for name in settings}
     try:
         for name, value in settings.items():
             setattr(context, name, value)
         yield
     finally:
-        for name, value in saved.items():
+        for name, value in previous.items():
             setattr(context, name, value)

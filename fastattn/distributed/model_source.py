@@ -1,4 +1,4 @@
-"""How a model reaches the hosts that compute with it: by its path, by its name, or shipped through Ray's object store.
+"""How a model reaches the hosts that compute with it: by its path, by its name, or through Ray's object store.
 
 Every host checks the digest of the model's files: another model under the same name is an error, not another
 translation.
@@ -20,7 +20,7 @@ from fastattn.system.records import dataclass
 from fastattn.weights import download
 
 REACHES = ("path", "name", "store")
-MOST_FILES = 250  # of a checkpoint: a folder with more files is more than a checkpoint
+MOST_FILES = 250  # a folder with more files is no checkpoint's folder
 _SOURCE_NAME = "SOURCE.txt"  # this file says where a checkpoint is from, and does not belong to the checkpoint
 
 
@@ -59,7 +59,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError if one cannot be read."""
+    """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError if a file cannot be read."""
     digest = hashlib.sha256()
     for name, file in files_of(path).items():
         try:
@@ -96,7 +96,7 @@ def source_of(name: str, path: Path, digest: str, reach: str) -> ModelSource:
 
 
 def local_path(source: ModelSource) -> Path:
-    """The path of the model on this host. Raises CheckpointError if it is missing or is another model."""
+    """The path of the model on this host. Raises CheckpointError if the model is missing, or another model is there."""
     if source.reach == "store":
         return _unpacked_path(source)
     host = socket.gethostname()
@@ -125,21 +125,21 @@ def _unpacked_path(source: ModelSource) -> Path:
 
 def _unpack(source: ModelSource, folder: Path) -> None:
     make_folder(folder.parent)
-    lock, partial = begin_folder(str(folder.parent / f".pull-shipped~{source.digest[:8]}."))
+    lock, partial_folder = begin_folder(str(folder.parent / f".pull-shipped~{source.digest[:8]}."))
     try:
         for name, content in import_ray().get(source.store_reference).items():
-            file = Path(partial) / name
-            if not file.resolve().is_relative_to(Path(partial).resolve()):
+            file = Path(partial_folder) / name
+            if not file.resolve().is_relative_to(Path(partial_folder).resolve()):
                 raise CheckpointError(f"{name!r} is not a path inside the checkpoint")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(memoryview(content))
-        (Path(partial) / _SOURCE_NAME).write_text(f"{source.name}, shipped to this host\n", encoding="utf-8")
+        (Path(partial_folder) / _SOURCE_NAME).write_text(f"{source.name}, shipped to this host\n", encoding="utf-8")
         try:
-            os.rename(partial, folder)
+            os.rename(partial_folder, folder)
         except OSError:
             if not folder.is_dir():  # another process may have been first
                 raise
     finally:
-        discard(partial)
+        discard(partial_folder)
         if lock >= 0:
             os.close(lock)

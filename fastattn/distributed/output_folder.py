@@ -68,8 +68,8 @@ class OutputFolder:
     def begin(self, job: CorpusJob) -> CorpusJob:
         """The job that was first begun here; if there is none, ``job``, which is written.
 
-        InputError if another job was begun here, with the differences; if the folder has files but no job; for a job of
-        too many files.
+        InputError, with the differences, if another job was begun here; if the folder has files but no job; for a job
+        of too many files.
         """
         data = self._store.read(_JOB, _LARGEST_JOB)
         if data is None:
@@ -86,8 +86,8 @@ class OutputFolder:
         """Write the job; a job that it replaces has no differences but the times of files."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:
-            many = f"{len(job.files):,} input files are too many for one job"
-            raise InputError(f"{many}: their names alone have more than {_LARGEST_JOB:,} bytes; begin several jobs")
+            fault = f"{len(job.files):,} input files are too many for one job"
+            raise InputError(f"{fault}: their names alone have more than {_LARGEST_JOB:,} bytes; begin several jobs")
         self._store.write(_JOB, data)
 
     def finished_records(self) -> dict[int, Record]:
@@ -109,7 +109,7 @@ class OutputFolder:
     def write_block(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record; returns the record with the block's number, part, bytes and digest.
 
-        record  has the other fields of ``_RECORD_CHECKS``, without which the block counts as unfinished, perhaps more
+        record  at least the other fields of ``_RECORD_CHECKS``, without which the block counts as unfinished
         If the block was set aside before, its files there are deleted. A StorageError leaves the block unfinished.
         """
         name = self._part_file(number)
@@ -124,7 +124,7 @@ class OutputFolder:
     def set_aside(self, number: int, rows: bytes, record: Record) -> Record:
         """Write the rows of a block that failed, as JSON lines, then its record; returns the record with the number.
 
-        record  has the field "error", and may have more
+        record  at least the field "error"
         """
         record = record | {"block": number}
         self._store.write(f"{_SET_ASIDE}/{number:08d}.jsonl", rows)
@@ -135,12 +135,9 @@ class OutputFolder:
         return part_name(number, self._form)
 
     def _valid_record(self, number: int, size: int | None) -> Record | None:
-        """The record of a block whose part has this size and is intact, or None; size None: there is no part.
-
-        A block with a doubtful record or part counts as unfinished.
-        """
+        """The record of a block whose part has this size and is intact, or None; size None: there is no part."""
         record = parse_object(self._store.read(f"{_FINISHED}/{number:08d}.json", _LARGEST_RECORD) or b"")
-        if record is None or not all(is_right(record.get(field)) for field, is_right in _RECORD_CHECKS.items()):
+        if record is None or not all(is_valid(record.get(field)) for field, is_valid in _RECORD_CHECKS.items()):
             return None
         part = self._part_file(number)
         is_of_part = (record["block"], record["file"], record["bytes"]) == (number, part, size)
@@ -177,12 +174,12 @@ def as_file(rows: BlockRows, columns: "Mapping[str, pyarrow.Array]", form: str) 
 
 
 def names_in(rows: BlockRows, form: str) -> set[str]:
-    """The names of the columns, or of all fields, that the rows have in a file of this form."""
+    """The names of the rows' columns, or of the fields that any row has, in a file of this form."""
     return set(rows.table().column_names) if form == "parquet" else set().union(*rows.records())
 
 
 def as_parquet(table: "pyarrow.Table", columns: "Mapping[str, pyarrow.Array]") -> "pyarrow.Buffer":
-    """A table and new columns behind its own, as Parquet. InputError if the table has a column of that name already."""
+    """A table with new columns behind its own, as Parquet. InputError if the table has a column of a new name."""
     pa = import_pyarrow()
     refuse_duplicates(table.column_names, columns)
     for name, array in columns.items():
@@ -202,8 +199,8 @@ def as_json_lines(objects: Sequence[str], columns: "Mapping[str, pyarrow.Array]"
     """
     new_columns = [(json_line(name), _json_values(array)) for name, array in columns.items()]
     lines = []
-    for source in objects:
-        fields = source[1:-1].strip()
+    for json_object in objects:
+        fields = json_object[1:-1].strip()
         new_fields = [f"{name}: {next(values)}" for name, values in new_columns]
         lines.append("{" + ", ".join([fields] * bool(fields) + new_fields) + "}\n")
     return "".join(lines).encode()

@@ -1,4 +1,4 @@
-"""Where a job's output is stored: a local folder or an object store, and the locks and leases on these."""
+"""Stores of a job's output: a local folder or an object store, which a lock or a lease keeps for one job at a time."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ from fastattn.system.records import dataclass
 from fastattn.system.worker_threads import start_thread
 
 RENEWED_AFTER = 30.0  # seconds between renewals of a lease
-DEAD_AFTER = 120.0  # seconds without a renewal; three renewals may fail
+DEAD_AFTER = 120.0  # seconds without a renewal after which a lease is dead; three renewals may fail
 LEASES = "leases"  # the folder of leases
 
 
@@ -35,14 +35,14 @@ def hold_lease(store: "Store", state: str) -> Iterator[Callable[[], None]]:
     """
     lease = _Lease(store, f"{state}/{LEASES}")
     lease.renew()
-    ending, thread = threading.Event(), None
+    end, thread = threading.Event(), None
     try:
         lease.refuse_if_another_lives()
-        thread = threading.Thread(target=lease.renew_until, args=(ending,), name="fastattn lease", daemon=True)
+        thread = threading.Thread(target=lease.renew_until, args=(end,), name="fastattn lease", daemon=True)
         start_thread(thread)
         yield lease.check
     finally:
-        ending.set()
+        end.set()
         if thread is not None and thread.is_alive():
             thread.join()
         with contextlib.suppress(StorageError):  # a lease that is not deleted expires
@@ -51,12 +51,11 @@ def hold_lease(store: "Store", state: str) -> Iterator[Callable[[], None]]:
 
 class _Lease:
     def __init__(self, store: "Store", folder: str):
-        self._store = store
-        self._folder = folder
+        self._store, self._folder = store, folder
         self._name = f"{os.urandom(8).hex()}.json"
         self.path = f"{folder}/{self._name}"
         self._is_lost = False
-        self._last_written = 0  # when the lease was last written, by the listing after that
+        self._last_written = 0  # the time of the last renewal that a listing has shown, in ns of the store's clock
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
@@ -66,9 +65,8 @@ class _Lease:
         leases = self._store.list(self._folder)
         if self._name not in leases:
             raise StorageError(f"cannot hold {self._store.name}: what was written there is not listed")
-        own = leases.pop(self._name)
-        self._last_written = own.modified
-        ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
+        self._last_written = leases.pop(self._name).modified
+        ages = {name: (self._last_written - entry.modified) / 1e9 for name, entry in leases.items()}
         youngest = min(ages, key=lambda name: ages[name], default=None)
         if youngest is not None and ages[youngest] < DEAD_AFTER:
             data = self._store.read(f"{self._folder}/{youngest}", 1 << 16)
@@ -81,9 +79,9 @@ class _Lease:
         for name in ages:
             self._store.delete(f"{self._folder}/{name}")
 
-    def renew_until(self, ending: threading.Event) -> None:
-        """Renew the lease now and then, again after a failure. A lease that another job has deleted is lost."""
-        while not (self._is_lost or ending.wait(RENEWED_AFTER)):
+    def renew_until(self, end: threading.Event) -> None:
+        """Renew the lease every RENEWED_AFTER seconds. A lease that another job has deleted is lost."""
+        while not (self._is_lost or end.wait(RENEWED_AFTER)):
             with contextlib.suppress(StorageError):
                 self._is_lost = self._name not in self._store.list(self._folder)
                 if not self._is_lost:
@@ -91,7 +89,7 @@ class _Lease:
                     self._is_lost = self._may_be_taken_over()
 
     def _may_be_taken_over(self) -> bool:
-        """Whether another job, whose lease is listed too, may have found this lease dead before it was renewed.
+        """Whether another job, whose lease is listed too, may have found this lease dead before its renewal.
 
         The lease of a job that found this lease alive means nothing, since that job was refused. The margin is for a
         store that dates a renewal by its beginning.
@@ -99,8 +97,8 @@ class _Lease:
         leases = self._store.list(self._folder)
         if self._name not in leases:
             return True
-        before, self._last_written = self._last_written, leases[self._name].modified
-        return len(leases) > 1 and (self._last_written - before) / 1e9 > DEAD_AFTER - RENEWED_AFTER
+        previous, self._last_written = self._last_written, leases[self._name].modified
+        return len(leases) > 1 and (self._last_written - previous) / 1e9 > DEAD_AFTER - RENEWED_AFTER
 
     def check(self) -> None:
         if self._is_lost:
@@ -113,7 +111,7 @@ Buffer = Any  # bytes, or another object with a buffer of bytes
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file in a listing: its size in bytes, and when it was written by the store's clock, in ns."""
+    """A file in a listing: its size in bytes, and the time of its last write in ns of the store's clock."""
 
     size: int
     modified: int
@@ -126,10 +124,10 @@ class Store(Protocol):
             and yields a function that raises StorageError if the folder is no longer held
     read    the contents, or their first ``most`` bytes; None if there is no such file
     write   writes or replaces a file, which is never incomplete under its name
-    delete  deletes a file, if it is there
+    delete  deletes a file, if there is one
     size    of a file, in bytes; None if there is no such file
     is_intact  whether a file of the right size still has this SHA-256; always True in a store that keeps checksums
-    list    name -> file or folder, of all in a folder; empty if there is no such folder
+    list    name -> StoredFile of each file and folder in a folder; empty if there is no such folder
     """
 
     name: str
@@ -156,8 +154,8 @@ def store_errors(store: Store, verb: str, path: str) -> Iterator[None]:
         raise StorageError(f"cannot {verb} {store.name}{'/' * bool(path)}{path}: {reason}") from error
 
 
-# pyarrow's types of file systems in which an unfinished file never has its name.
-_ATOMIC = ("s3", "gcs", "abfs")
+# pyarrow's types of file systems in which no unfinished file is visible under its name.
+_ATOMIC_SYSTEMS = ("s3", "gcs", "abfs")
 _RETRY_SECONDS = (1.0, 4.0)  # seconds before a write is tried again
 
 
@@ -165,12 +163,10 @@ class ObjectStore:
     """A Store of the objects below a path; ``name`` is the URL in messages."""
 
     def __init__(self, filesystem: Any, path: str, name: str):
-        if filesystem.type_name not in _ATOMIC:
-            fault = f"{filesystem.type_name} may show files that are half written"
-            raise InputError(f"cannot write {name}: {fault}; name a folder or an object store ({', '.join(_ATOMIC)})")
-        self.name = name
-        self._filesystem = filesystem
-        self._path = path.rstrip("/")
+        if filesystem.type_name not in _ATOMIC_SYSTEMS:
+            fault, systems = f"{filesystem.type_name} may show files that are half written", ", ".join(_ATOMIC_SYSTEMS)
+            raise InputError(f"cannot write {name}: {fault}; name a folder or an object store ({systems})")
+        self.name, self._filesystem, self._path = name, filesystem, path.rstrip("/")
 
     def hold(self, state: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Hold a lease. No folders need to be made, and there are no unfinished objects to delete."""
@@ -231,8 +227,7 @@ class LocalStore:
     """A Store of the files in a folder; ``name`` is the folder in messages."""
 
     def __init__(self, folder: str, name: str):
-        self.name = name
-        self._folder = folder
+        self.name, self._folder = name, folder
 
     @contextlib.contextmanager
     def hold(self, state: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
@@ -243,14 +238,14 @@ class LocalStore:
             lock = os.path.join(self._folder, state, _LOCK)
             file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
         with file:
-            locked = try_lock(file)
-            if locked is None:
+            is_locked = try_lock(file)  # None: another process has the lock; False: the system has no locks
+            if is_locked is None:
                 holder = ""
                 with contextlib.suppress(OSError):  # on Windows nobody can read a locked file
                     file.seek(0)
                     holder = file.read(100).decode("utf-8", "replace")
                 raise FastattnError(f"{self.name}: another job is at work there{f' ({holder})' * bool(holder)}")
-            if not locked:
+            if not is_locked:
                 self._make_folders([f"{state}/{LEASES}"])
                 with hold_lease(self, state) as check:
                     yield check
@@ -278,12 +273,12 @@ class LocalStore:
         with store_errors(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
-            stream, partial = begin_file(os.path.join(folder, f"{_UNFINISHED_PREFIX}{name}."), 0o666)
+            stream, partial_file = begin_file(os.path.join(folder, f"{_UNFINISHED_PREFIX}{name}."), 0o666)
             try:
                 stream.write(data)
-                finish_file(stream, partial, target)
+                finish_file(stream, partial_file, target)
             finally:
-                abandon_file(stream, partial)
+                abandon_file(stream, partial_file)
 
     def delete(self, path: str) -> None:
         with store_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
@@ -298,8 +293,8 @@ class LocalStore:
         sha256 = hashlib.sha256()
         with store_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
-                while part := file.read(_READ_BYTES):
-                    sha256.update(part)
+                while content := file.read(_READ_BYTES):
+                    sha256.update(content)
             return sha256.hexdigest() == digest
         return False
 

@@ -58,7 +58,7 @@ def filesystem(url: str) -> "tuple[FileSystem, str]":
 def open_input(url: str) -> Iterator[Any]:
     """Open a local or remote file for reading: a pyarrow NativeFile.
 
-    Raises InputError if the file cannot be opened, FastattnError if the block cannot read it: one line with its name.
+    Raises InputError if the file cannot be opened, FastattnError if a later read fails: one line with the file's name.
     """
     system, path = filesystem(url)
     with file_errors(url, InputError):
@@ -68,13 +68,13 @@ def open_input(url: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def file_errors(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
+def file_errors(url: str, error_class: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system into an error of one line that names the file."""
     failures = (OSError, import_pyarrow().ArrowException, UnicodeError)
     try:
         yield
     except failures as error:
-        raise kind(f"cannot read {public_url(url)}: {_reason(error).replace(url, public_url(url))}") from error
+        raise error_class(f"cannot read {public_url(url)}: {_reason(error).replace(url, public_url(url))}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -92,7 +92,7 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
     inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs; in a URL ``?`` begins the options.
             A folder stands for all files below it, without hidden files and, if ``form`` is None, without files of
             unknown suffixes
-    form    of all files, whatever their names; None: by their suffixes
+    form    of all files, whatever their names; None: each file's by its suffix
     Raises InputError for inputs without files, a file named twice, a compressed file, and files of two forms.
     """
     if form is not None:
@@ -103,32 +103,33 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
             if file.url in files:
                 raise InputError(f"{public_url(file.url)} is named twice by the inputs")
             files[file.url] = file
-    sorted_files = list(files.values())
-    for file in sorted_files:
-        if file.form != sorted_files[0].form:
-            first, second = (f"{public_url(input_.url)} is {input_.form}" for input_ in (sorted_files[0], file))
+    all_files = list(files.values())
+    for file in all_files:
+        if file.form != all_files[0].form:
+            first, second = (f"{public_url(input_.url)} is {input_.form}" for input_ in (all_files[0], file))
             raise InputError(f"{first}, {second}: the inputs of a job have one form")
-    return sorted_files
+    return all_files
 
 
 class _Location:
-    """An input's file system, and its path there.
+    """An input's file system, and the input's path in that file system.
 
-    folder, parts  of a glob: the folder before the first wildcard, the parts behind it; else the path, and no parts
+    folder, parts  of a glob: the folder before the first wildcard, and the glob's parts below the folder; of another
+                   path: the path, and []
     """
 
     def __init__(self, name: str):
         self.name = name
         address, mark, options = name.partition("?") if _URL.match(name) else (os.path.abspath(name), "", "")
-        # Quoted for pyarrow's parser of URLs, which takes no brackets and spaces; what the user quoted stays.
+        # pyarrow's parser of URLs takes no brackets and spaces, so these are quoted; the user's own quotes stay.
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
         self._is_local = isinstance(self.system, import_pyarrow().fs.LocalFileSystem)
         self.path = path.rstrip("/") or "/"
         names = self.path.split("/")
-        first = next((number for number, part in enumerate(names) if _WILDCARD.search(part)), len(names))
-        self.folder, self.parts = "/".join(names[:first]) or "/", names[first:]
+        depth = next((number for number, name in enumerate(names) if _WILDCARD.search(name)), len(names))
+        self.folder, self.parts = "/".join(names[:depth]) or "/", names[depth:]
 
     def url(self, path: str) -> str:
         """The absolute path, or the URL, of a path below the folder."""
@@ -145,11 +146,11 @@ class _Location:
 
     def list_folder(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """The contents of a folder, by name. InputError if a link below it leads to a folder that contains the link."""
-        at_once = recursive and not self._is_local  # locally, pyarrow would follow such links endlessly
-        selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
+        one_listing = recursive and not self._is_local  # locally, pyarrow would follow such links endlessly
+        selector = import_pyarrow().fs.FileSelector(folder, recursive=one_listing, allow_not_found=True)
         with file_errors(self.name, InputError):
             infos = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
-        if not recursive or at_once:
+        if not recursive or one_listing:
             return infos
         for path in [info.path for info in infos if info.type == import_pyarrow().fs.FileType.Directory]:
             if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
@@ -192,10 +193,10 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         raise InputError(f"cannot read {public_name}: neither a file nor a folder")
     if not location.parts:
         raise InputError(f"cannot read {public_name}: there is no such file or folder")
-    matching = [info for info in _glob(location, location.folder, location.parts) if info.type == types.File]
-    if not matching:
+    files = [info for info in _glob(location, location.folder, location.parts) if info.type == types.File]
+    if not files:
         raise InputError(f"no file matches {public_name}")
-    return [location.input_file(info, form) for info in matching]
+    return [location.input_file(info, form) for info in files]
 
 
 def input_covering(out: str, file: str, inputs: Sequence[str]) -> str | None:
@@ -207,15 +208,15 @@ def input_covering(out: str, file: str, inputs: Sequence[str]) -> str | None:
         if location.system.type_name != system.type_name:
             continue
         for folder, parts in ((location.path, []), (location.folder, location.parts)):
-            above = _path_names(system, folder)
-            below = names[len(above) :]
-            if above != names[: len(above)]:
+            folder_names = _path_names(system, folder)
+            names_below = names[len(folder_names) :]
+            if folder_names != names[: len(folder_names)]:
                 continue
             if parts:
-                is_input = _matches_glob(below, parts)
+                is_input = _matches_glob(names_below, parts)
             else:
                 types = import_pyarrow().fs.FileType
-                is_input = not _is_hidden("/".join(below)) and location.info().type == types.Directory
+                is_input = not _is_hidden("/".join(names_below)) and location.info().type == types.Directory
             if is_input:
                 return name
     return None
@@ -234,7 +235,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _has_form(path: str) -> bool:
-    """Whether the suffix of a name says a form; also of a compressed file, so that ``input_file`` refuses the file."""
+    """Whether a name's suffix says a form; True also if the file is compressed: ``input_file`` refuses the file."""
     stem, suffix = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
 
@@ -256,12 +257,12 @@ def _glob(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileI
 
 
 def _matches_glob(names: list[str], parts: list[str]) -> bool:
-    """Whether names of folders and a file match a glob; as in a shell, no wildcard matches a dot at the beginning."""
+    """Whether names of folders and a file match a glob; as in a shell, no wildcard matches a name's first dot."""
     if not names or not parts:
         return not names and not parts
     if parts[0] == "**":
         if _matches_glob(names, parts[1:]):
             return True
         return not names[0].startswith(".") and (_matches_glob(names[1:], parts) or len(names) == len(parts) == 1)
-    hidden = names[0].startswith(".") and not parts[0].startswith(".")
-    return not hidden and fnmatchcase(names[0], parts[0]) and _matches_glob(names[1:], parts[1:])
+    is_hidden = names[0].startswith(".") and not parts[0].startswith(".")
+    return not is_hidden and fnmatchcase(names[0], parts[0]) and _matches_glob(names[1:], parts[1:])

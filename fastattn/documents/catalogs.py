@@ -20,12 +20,12 @@ from fastattn.errors import InputError
 _CHARSET_HEADER = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
 _BLOCKS = "p div h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table tr td th pre blockquote section".split()
-# What makes a message HTML; other names between angle brackets, such as <file>, are words.
+# A tag that makes a message HTML; other names between angle brackets, such as <file>, are words.
 _TAG = re.compile(rf"</?(?:{'|'.join(sorted((*INLINE, *VOID, *CODE_WORDS, *_BLOCKS)))})\b[^<>]*>")
 
 
 def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
-    """Translate the entries without a translation and fuzzy ones. The plural fills all plural forms but that of 1.
+    """Translate untranslated and fuzzy entries. The plural's translation fills all plural forms but the form of 1.
 
     fuzzy  whether the translations are marked as fuzzy
     """
@@ -37,7 +37,7 @@ def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")
     try:
-        with tempfile.TemporaryDirectory() as folder:  # polib splits a str at all Unicode line separators, a file not
+        with tempfile.TemporaryDirectory() as folder:  # a file: polib splits a str at all Unicode line separators
             path = Path(folder, "catalog.po")
             path.write_text(text, encoding="utf-8", newline="\n")
             catalog = polib.pofile(str(path), wrapwidth=78, encoding="utf-8")
@@ -46,15 +46,15 @@ def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
     messages = [Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
     answers = iter((yield [text for message in messages for text in message.texts]))
-    translations, (count, one) = (message.render(answers) for message in messages), _plural_forms(catalog, name)
+    translations, (count, of_one) = (message.render(answers) for message in messages), _plural_forms(catalog, name)
     for entry in entries:
         singular = _with_blanks_of(entry.msgid, next(translations)) if entry.msgid else ""
         if entry.msgid_plural:
             plural = _with_blanks_of(entry.msgid_plural, next(translations))
-            numbers = range(count) if count else entry.msgstr_plural or (0, 1)
-            existing = {} if entry.fuzzy else {int(number): text for number, text in entry.msgstr_plural.items()}
+            forms = range(count) if count else entry.msgstr_plural or (0, 1)
+            existing_forms = {} if entry.fuzzy else {int(form): text for form, text in entry.msgstr_plural.items()}
             entry.msgstr_plural = {
-                number: existing.get(number) or (singular if number == one else plural) for number in map(int, numbers)
+                form: existing_forms.get(form) or (singular if form == of_one else plural) for form in map(int, forms)
             }
         else:
             entry.msgstr = singular
@@ -81,7 +81,7 @@ class Message:
         self.texts = [text for page in self._pages for text in page.texts] if self._pages else [Marked(text)]
 
     def render(self, answers: Iterator[Marked]) -> str:
-        """The message's translation, made of the next answers, one for each of its texts."""
+        """The message's translation, which takes one of the answers for each of its texts."""
         if not self._pages:
             return next(answers).text
         return "\n".join(page.render(list(islice(answers, len(page.texts)))) for page in self._pages)
@@ -101,14 +101,14 @@ def _charset(data: bytes) -> str:
 
 
 def _unescape(match: "re.Match[str]") -> str:
-    """The character of a numeric escape, unless that character must be escaped; other escapes stay."""
+    """The character of a numeric escape, unless PO must escape that character; other escapes stay."""
     digits = match[1] or match[2]
     character = chr(int(digits, 16 if match[1] else 8)) if digits else ""
     return character if character.isprintable() and character not in '"\\' and character else match[0]
 
 
 def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
-    """(number of plural forms, 0 if the header has none; index of the form of 1 alone, -1 if there is no such form)."""
+    """(number of plural forms, 0 if the header has none; index of the form of 1, -1 if all numbers share one form)."""
     header = catalog.metadata.get("Plural-Forms", "")
     rule = re.fullmatch(r"\s*nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=(.*?);?\s*", header)
     if rule is None:
@@ -129,7 +129,7 @@ def _with_blanks_of(source: str, translation: str) -> str:
 
 
 def translate_xliff(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
-    """Give a target to each segment of XLIFF 1.2 or 2 that has none. fuzzy: whether a target is marked for review."""
+    """Give a target to each segment of XLIFF 1.2 or 2 that has no translation; ``fuzzy``: marked for review."""
     root = parse_xml(data, name)
     if local_name(root) != "xliff":
         raise InputError(f"{name}: expected XLIFF, whose first element is xliff, found {local_name(root)}")
@@ -139,7 +139,9 @@ def translate_xliff(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan
     texts = [take_text(element, _encloses) for element in segments]
     for element, answer in zip(segments, (yield texts)):
         give_text(element, answer)
-    for target in filter(lambda target: fuzzy and target is not None, targets):
+    for target in targets if fuzzy else ():
+        if target is None:
+            continue
         if local_name(target.getparent()) == "segment":
             target.getparent().set("state", "translated")  # version 2: not reviewed yet
         else:
@@ -153,32 +155,34 @@ _UNTRANSLATED_STATES = frozenset(("new", "needs-translation", "initial"))
 
 
 def _segments(target: Element) -> list[Element]:
+    """The elements of a target's segments, or the target itself if it has none."""
     segments = [mark for mark in target.iter() if local_name(mark) == "mrk" and mark.get("mtype") == "seg"]
     return segments or [target]
 
 
 def _encloses(child: Element) -> bool:
-    protected = child.get("translate") == "no" or child.get("mtype") == "protected"
-    return local_name(child) in _ENCLOSING and not protected
+    """Whether an inner element's text is translated as a part of the sentence."""
+    is_protected = child.get("translate") == "no" or child.get("mtype") == "protected"
+    return local_name(child) in _ENCLOSING and not is_protected
 
 
 def _new_target(source: Element) -> Element | None:
-    """A copy of a source or of its segments in the target's place; None if the unit has a translation or must stay."""
+    """Put a copy of a source or of its segments in the target's place; None if the unit is translated or must stay."""
     unit = source.getparent()
-    enclosing = [unit, *unit.iterancestors()]
-    translate = next((ancestor.get("translate") for ancestor in enclosing if ancestor.get("translate")), "yes")
+    settings = (element.get("translate") for element in (unit, *unit.iterancestors()))
+    translate = next(filter(None, settings), "yes")  # the innermost one
     existing = next((child for child in unit if local_name(child) == "target"), None)
     state = unit.get("state", "") if existing is None else existing.get("state", unit.get("state", ""))
     is_translated = existing is not None and "".join(existing.itertext()).strip() and state not in _UNTRANSLATED_STATES
     if translate == "no" or is_translated:
         return None
-    copied = next((child for child in unit if local_name(child) == "seg-source"), source)
-    target = copy.deepcopy(copied)
-    target.tag, target.tail = source.tag.removesuffix("source") + "target", copied.tail
+    original = next((child for child in unit if local_name(child) == "seg-source"), source)
+    target = copy.deepcopy(original)
+    target.tag, target.tail = source.tag.removesuffix("source") + "target", original.tail
     if unit.get("state") in _UNTRANSLATED_STATES:
         unit.set("state", "translated")
     if existing is None:
-        copied.addnext(target)
+        original.addnext(target)
     else:
         target.tail = existing.tail
         target.attrib.update(existing.attrib)

@@ -1,4 +1,4 @@
-"""HTML and XHTML: tags stay around their words, and what nobody reads stays as it is, byte for byte."""
+"""HTML and XHTML: tags stay around their words, and everything that nobody reads stays byte for byte."""
 
 import html
 import re
@@ -17,14 +17,14 @@ INLINE = frozenset(
     "rt rtc ruby s small span strike strong sub sup time u wbr".split()
 )
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-# Elements whose content is not translated: code words belong to a sentence, opaque elements stand in one like a
-# picture, preformatted ones end it. The text of undisplayed elements is not counted as untranslated.
+# Elements whose content is not translated: code words belong to a sentence, opaque elements stand in a sentence like a
+# picture, preformatted ones end a sentence. The text of undisplayed elements is not counted as untranslated.
 CODE_WORDS = frozenset("code kbd samp tt var".split())
 OPAQUE = frozenset("iframe math noscript object script style svg template".split())
 PREFORMATTED = frozenset("listing plaintext pre xmp".split())
 UNDISPLAYED = frozenset("script style template".split())
 READ_ATTRS = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
-_ROOT = re.compile(r"<!--.*?-->|<html\b[^>]*>", re.IGNORECASE | re.DOTALL)
+_ROOT = re.compile(r"<!--.*?-->|<html\b[^>]*>", re.IGNORECASE | re.DOTALL)  # or a comment, in which no tag counts
 READ_METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTON_TYPES = frozenset(("button", "reset", "submit"))
 LABELLED_ELEMENTS = frozenset(("optgroup", "option", "track"))
@@ -39,7 +39,8 @@ _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?(
 class SourceToken(NamedTuple):
     """A piece of the source. Kinds: "open", "close", "alone" (a tag that encloses nothing), "kept", "text" and "other".
 
-    parts  of an element without text, which is "alone": its tags; of a "kept" element: its first tag and the rest
+    text   the source as a browser shows it
+    parts  of an element without text, which is "alone": its tags; of a "kept" element: its first tag, all that follows
     """
 
     kind: str
@@ -61,7 +62,7 @@ class HtmlTokenizer(HTMLParser):
         self._lines = [0, *(match.end() for match in re.finditer("\n", page))]
         self._starts: list[tuple[int, str, str, dict[str, str], str]] = [(0, "other", "", {}, "")]
         self.feed(page)
-        if self.cdata_elem is None and _UNFINISHED.match(self.rawdata):  # browsers show nothing of it
+        if self.cdata_elem is None and _UNFINISHED.match(self.rawdata):  # browsers do not show it
             self._add("other")
         else:
             self.close()
@@ -107,23 +108,22 @@ class HtmlTokenizer(HTMLParser):
 
 
 class Page:
-    """A page cut into sentences, and what is needed to put their translations in place."""
+    """A page cut into sentences, in whose places ``render`` puts their translations."""
 
     def __init__(self, source: str):
         self.texts: list[Marked] = []
-        self._parts: list[int | SourceToken] = []  # the index of a text, or a tag
+        self._parts: list[int | SourceToken] = []  # in order: the index of a sentence's text, or a token between them
         # id of a tag -> (start, end, index of the text) of each attribute value that people read
         self._read_spans: dict[int, list[tuple[int, int, int]]] = {}
         self._sentence_tokens: list[SourceToken] = []  # tokens of the current sentence
         self._sentences: dict[int, list[SourceToken]] = {}  # index of a text -> its tokens
         tokens = HtmlTokenizer(source).tokens
-        closers = _match_tags_across(tokens)
-        index = 0
+        closers, index = _match_tags_across(tokens), 0
         while index < len(tokens):
             token = tokens[index]
-            stays = token.kind == "open" and (_is_protected(token) or token.name in CODE_WORDS | OPAQUE | PREFORMATTED)
+            keeps = token.kind == "open" and (_is_protected(token) or token.name in CODE_WORDS | OPAQUE | PREFORMATTED)
             last = closers.get(index, index)
-            end = last + 1 if stays or self._is_multiline_field(tokens[index:last]) else index
+            end = last + 1 if keeps or self._is_multiline_field(tokens[index:last]) else index
             if end > index:
                 self._add_kept(token, tokens[index:end])
             elif token.kind == "text" or token.name in INLINE:
@@ -143,6 +143,7 @@ class Page:
         return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
 
     def _add_kept(self, token: SourceToken, tokens: list[SourceToken]) -> None:
+        """Add an element whose content stays: its first tag, and all its tokens."""
         source, text = "".join(inner.source for inner in tokens), "".join(inner.text for inner in tokens)
         if token.name in OPAQUE - UNDISPLAYED | PREFORMATTED | {"textarea"}:
             self.texts.append(untranslated_text(text))
@@ -183,13 +184,15 @@ class Page:
                 self.texts.append(Marked(text))
 
     def render(self, answers: list[Marked]) -> str:
+        """The page with the translation of each of its texts."""
         return "".join(
-            self._sentence(part, answers) if isinstance(part, int) else self._tag(part, answers) for part in self._parts
+            self._render_sentence(part, answers) if isinstance(part, int) else self._render_tag(part, answers)
+            for part in self._parts
         )
 
-    def _tag(self, token: SourceToken, answers: list[Marked]) -> str:
+    def _render_tag(self, token: SourceToken, answers: list[Marked]) -> str:
         if token.parts:
-            return "".join(self._tag(part, answers) for part in token.parts)
+            return "".join(self._render_tag(part, answers) for part in token.parts)
         edits = list[tuple[int, int, str]]()
         for start, end, number in self._read_spans.get(id(token), ()):
             if answers[number] != self.texts[number]:
@@ -197,11 +200,11 @@ class Page:
                 edits.append((start, end, value if token.source[start - 1] in "\"'" else f'"{value}"'))
         return apply_edits(token.source, edits)
 
-    def _sentence(self, number: int, answers: list[Marked]) -> str:
-        """A sentence's translation with the blanks around the sentence; an unchanged one stays byte for byte."""
+    def _render_sentence(self, number: int, answers: list[Marked]) -> str:
+        """A sentence's translation with the blanks around the sentence; an unchanged sentence stays byte for byte."""
         tokens, answer = self._sentences[number], answers[number]
         if answer == self.texts[number]:
-            return "".join(self._tag(token, answers) for token in tokens)
+            return "".join(self._render_tag(token, answers) for token in tokens)
         leading = "".join(_texts_before_point(tokens))
         trailing = "".join(_texts_before_point(tokens[::-1])[::-1])
         output = [leading[: len(leading) - len(leading.lstrip())]]
@@ -209,12 +212,12 @@ class Page:
             if kind == "close":
                 output.append(tags[1].source if tags[1] else "")
             else:
-                output.append(self._tag(tags[0], answers) if tags else html.escape(text, quote=False))
+                output.append(self._render_tag(tags[0], answers) if tags else html.escape(text, quote=False))
         return "".join(output) + trailing[len(trailing.rstrip()) :]
 
 
 def _attribute_spans(tag: str) -> dict[str, tuple[int, int]]:
-    """Attribute -> [start, end) of its value without quotes; of a repeated attribute the first, as in browsers."""
+    """Attribute -> [start, end) of its value without quotes, of the first value if it is repeated, as in browsers."""
     spans, tag_name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
     position = tag_name.end() if tag_name else len(tag)
     while match := _ATTRIBUTE.match(tag, position):
@@ -234,7 +237,7 @@ def _with_language(tag: str, language: str) -> str:
 
 
 def _split_at_blanks(token: SourceToken) -> Sequence[SourceToken]:
-    """A text token split at runs of blanks that a browser shows as they are."""
+    """A text token split at runs of blanks that a browser shows as they are; any other token whole."""
     runs = [match.span() for match in _VISIBLE_BLANKS.finditer(token.source)] if token.kind == "text" else []
     borders = [0, *(border for run in runs for border in run), len(token.source)]
     parts = [token.source[start:end] for start, end in pairwise(borders)] if runs else []
@@ -258,13 +261,13 @@ def _join_empty_elements(tokens: Sequence[SourceToken]) -> list[SourceToken]:
 
 
 def _is_protected(token: SourceToken) -> bool:
-    """Whether an element and its attributes are marked as not to be translated."""
+    """Whether the page says that an element and its attributes must not be translated."""
     names = token.attributes.get("class", "").split()
     return token.attributes.get("translate", "").lower() == "no" or "notranslate" in names
 
 
 def _match_tags_across(tokens: Sequence[SourceToken]) -> dict[int, int]:
-    """Index of an opening tag -> index of its closing tag, also across other tags that are not closed between them."""
+    """Index of an opening tag -> index of its closing tag; a pair may overlap another pair."""
     closers, open_tags = dict[int, int](), dict[str, list[int]]()
     for number, token in enumerate(tokens):
         if token.kind == "open":
@@ -275,7 +278,7 @@ def _match_tags_across(tokens: Sequence[SourceToken]) -> dict[int, int]:
 
 
 def match_tags(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
-    """Index of an opening tag -> index of its closing tag, without overlaps; tags are (kind, name)."""
+    """Index of an opening tag -> index of its closing tag, for pairs that do not overlap; tags are (kind, name)."""
     closers, open_tags, open_counts = dict[int, int](), list[int](), Counter[str]()
     for number, (kind, name) in enumerate(tags):
         if kind == "open":
@@ -290,29 +293,29 @@ def match_tags(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _texts_before_point(tokens: list[SourceToken]) -> list[str]:
-    """The texts of the tokens before the first of kind "alone" or "kept", such as a picture."""
+    """The texts of the tokens before the first token of kind "alone" or "kept", such as a picture."""
     return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), tokens)]
 
 
 def _marked(tokens: list[SourceToken]) -> Marked:
-    """A sentence with blanks as a browser shows them. A tag without a closing tag marks a position."""
+    """A sentence with blanks as a browser shows them. A tag without a closing tag is a mark at a position."""
     closers = match_tags([(token.kind, token.name) for token in tokens])
     paired = {*closers, *closers.values()}
     points = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in paired)
-    first = next(points, len(tokens))  # the first token at a position; blanks beside it belong to the text
+    first_point = next(points, len(tokens))  # blanks beside a mark at a position belong to the text
 
-    def text_of(number: int, last: str, is_behind_mark: bool) -> str:
-        drop = (not last and number <= first) or (last == " " and not is_behind_mark)
+    def text_of(number: int, last: str, begins_mark: bool) -> str:
+        drops_blank = (not last and number <= first_point) or (last == " " and not begins_mark)
         own_text = re.sub(r"\s+", " ", tokens[number].text)
-        return own_text.removeprefix(" ") if drop else own_text
+        return own_text.removeprefix(" ") if drops_blank else own_text
 
     def tag_of(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
         return tokens[tag], None if closer is None else tokens[closer]
 
     text, marks = marked_from_tags([token.kind for token in tokens], closers, text_of, tag_of)
     end = max(len(text.rstrip()), *(mark.end for mark in marks if mark.start == mark.end and not mark.tag[1]), 0)
-    moved = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
-    return Marked(text[:end], tuple(moved))
+    cut_marks = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
+    return Marked(text[:end], tuple(cut_marks))
 
 
 def _charset(data: bytes) -> str:
@@ -326,9 +329,9 @@ def _charset(data: bytes) -> str:
 
 
 def translate_html(data: bytes, name: str, language: str | None = None, charset: str = "") -> DocumentPlan:
-    """A page in ``charset``, else in the charset that it names, else in UTF-8. ``language`` replaces the root's."""
+    """Translate a page; ``charset`` replaces the charset that it names, ``language`` its root's language attributes."""
     charset = charset or _charset(data)
-    text = decode_text(data, name, charset)
+    text = decode_text(data, name, charset)  # a byte order mark of UTF-16 takes precedence
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
     if language is not None:
         roots = (match for match in _ROOT.finditer(text) if not match[0].startswith("<!"))

@@ -1,4 +1,4 @@
-"""Markdown: sentences are translated in place; code, links, tables and front matter keep their form."""
+"""Markdown: sentences are translated in place; code, links, tables and front matter stay as they are written."""
 
 import re
 from bisect import bisect_right
@@ -13,7 +13,7 @@ _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
-# Front matter, and the values in it that are translated.
+# Front matter; a text that YAML takes without quotes; a value of front matter that is translated.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _PLAIN_YAML = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
@@ -33,21 +33,23 @@ SHORT_LINK_ENDS = ("]", "][]")  # closing tags of a reference whose text is its 
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
 _ESCAPED_SIGNS = {sign: f"\\{sign}" for sign in "\\`*_[]<>|"} | {"&": "&amp;"}
-# What precedes a footnote's text. The parser gets a list item instead, whose other paragraphs are indented alike.
+# The name before a footnote's text. The parser reads a list item instead, whose further paragraphs are indented alike.
 _FOOTNOTE_START = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
-_DEFINITION_START = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a definition; read as a list item too
+_DEFINITION_START = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a list of terms; read as an item too
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
-# The beginnings of lists, headings, quotations, tables and rules, with which no further line of a sentence may begin.
-BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
+# The beginnings of lists, headings, quotations, tables and rules: no further line of a sentence may begin with these.
+NO_LINE_START = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
 _TAG_ALONE = re.compile(r"</?[A-Za-z][^<>]*>\s*\Z")  # as the first line of a paragraph, a tag would begin an HTML block
-# The beginnings of blocks that are no paragraphs, with which no translated paragraph may begin.
+# The beginnings of blocks that are no paragraphs: the translation of a paragraph may not begin with these.
 _BLOCK_START = re.compile(r"(?:[-+*]|#{1,6}|\d{1,9}[.)])(?:\s|\Z)|>|~{3}|\[[^\]]*\]:|(?:-[ \t]*){3,}\Z")
 
 
 class SourcePiece(NamedTuple):
-    """A piece of a paragraph's source, the piece's text in the sentence, and the name of a tag.
+    """A piece of a paragraph's source. Kinds: "text", "escaped", "kept", "open", "close", "point" (a lone tag), "hard".
 
+    text    the piece's text in the sentence
+    name    of a tag
     values  [start, end) of texts in the source that are read apart from the sentence, such as a picture's
     """
 
@@ -59,17 +61,20 @@ class SourcePiece(NamedTuple):
 
 
 class MarkdownSentence(NamedTuple):
-    """A text, the characters that its source escapes, [start, end) of its lines in the page, its pieces with values."""
+    """A text, the characters that its source escapes, and [start, end) of its lines in the page."""
 
     text: Marked
     escaped: str
     spans: list[tuple[int, int]]
-    valued: list[SourcePiece]
+    pieces_with_values: list[SourcePiece]
 
     @property
     def texts(self) -> list[Marked]:
-        values = [piece.source[start:end] for piece in self.valued for start, end in piece.values]
+        values = [piece.source[start:end] for piece in self.pieces_with_values for start, end in piece.values]
         return [self.text, *map(Marked, values)]
+
+
+SourceLine = tuple[int, int, int]  # a line's start in its paragraph; its start and its end in the page
 
 
 class FrontValue(NamedTuple):
@@ -81,12 +86,12 @@ class FrontValue(NamedTuple):
     quote: str
 
     def render(self, text: str) -> str:
-        """The source of another text in the value's quotes; without quotes, in double ones if YAML needs them."""
+        """The source of another text in the value's quotes; if it has none, in double quotes where YAML needs them."""
         if self.quote == "'":
             return text.replace("'", "''")
-        plain = not self.quote and _PLAIN_YAML.fullmatch(text)
-        escaped = text if plain else text.replace("\\", "\\\\").replace('"', '\\"')
-        return escaped if plain or self.quote else f'"{escaped}"'
+        is_plain = not self.quote and _PLAIN_YAML.fullmatch(text)
+        escaped = text if is_plain else text.replace("\\", "\\\\").replace('"', '\\"')
+        return escaped if is_plain or self.quote else f'"{escaped}"'
 
 
 def _front_values(page: str) -> list[FrontValue]:
@@ -102,29 +107,28 @@ def _front_values(page: str) -> list[FrontValue]:
 
 
 def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> DocumentPlan:
-    """A page of Markdown: CommonMark with tables and strikethrough."""
+    """Translate a page of Markdown: CommonMark with tables and strikethrough."""
     page = decode_text(data, name)
     values = _front_values(page)
     texts = [Marked(value.text) if "front-matter" in extras else untranslated_text(value.text) for value in values]
-    sentences = list(_sentences(page))
-    edits: list[tuple[int, int, str]] = []
+    sentences, edits = list(_sentences(page)), list[tuple[int, int, str]]()
     answers = iter((yield [*texts, *(text for sentence in sentences for text in sentence.texts)]))
     for value, answer in zip(values, answers):
         if answer.text != value.text:
             edits.append((value.start, value.end, value.render(answer.text)))
     for sentence in sentences:
         answer = next(answers)
-        sources = {piece.source: _source_with_values(piece, answers) for piece in sentence.valued}
+        sources = {piece.source: _source_with_values(piece, answers) for piece in sentence.pieces_with_values}
         if answer == sentence.text and all(source == translated for source, translated in sources.items()):
-            continue  # byte for byte
-        text = _render(answer, sentence.escaped, sources).strip()
+            continue  # the source stays byte for byte
+        text = _render_sentence(answer, sentence.escaped, sources).strip()
         if _BLOCK_START.match(text) and not _BLOCK_START.match(page, sentence.spans[0][0]):
             text = re.sub(r"\A(\d*)", r"\1\\", text)
-        lines = break_into_lines(text, [end - start for start, end in sentence.spans], BLOCK)
+        lines = break_into_lines(text, [end - start for start, end in sentence.spans], NO_LINE_START)
         if len(lines) > 1 and _TAG_ALONE.match(lines[0]):
             lines[:2] = [" ".join(lines[:2]), ""]
         previous_end = 0
-        for (start, end), line in zip(sentence.spans, lines):  # an empty line goes, since it would end the paragraph
+        for (start, end), line in zip(sentence.spans, lines):  # without empty lines, which would end the paragraph
             start = end - len(page[start:end].lstrip())
             edits.append((start if line or not previous_end else previous_end, end, line))
             previous_end = end
@@ -132,13 +136,16 @@ def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> Do
 
 
 def _sentences(page: str) -> Any:
+    """The sentences of a page, and its code blocks and other untranslated texts, which have no lines."""
     with reports_missing_library("Markdown"):
         from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    masked = _DIRECTIVE.sub(_blank_out, _FRONT_MATTER.sub(_blank_out, page))
+    masked = page  # with blanks in place of front matter and directives
+    for pattern in (_FRONT_MATTER, _DIRECTIVE):
+        masked = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), masked)
     masked = _DEFINITION_START.sub(r"\1-", _FOOTNOTE_START.sub("-   ", masked))
-    starts = [0, *(match.end() for match in re.finditer("\n", page))]
+    starts = [0, *(match.end() for match in re.finditer("\n", page))]  # of lines, behind a footnote's name
     starts = [name.end() if (name := _FOOTNOTE_START.match(page, start)) else start for start in starts]
     paragraph_start = 0
     references: dict[str, Any] = {}
@@ -148,30 +155,29 @@ def _sentences(page: str) -> Any:
         if token.type != "inline" or not token.children or token.map is None:
             continue
         paragraph_start = max(paragraph_start, starts[min(token.map[0], len(starts) - 1)])
-        spans = list[tuple[int, int, int]]()  # of each line: start in the paragraph; start and end in the page
+        spans = list[SourceLine]()
         position, content_position = paragraph_start, 0
         for line in token.content.split("\n"):
-            candidates = {line, line.replace("|", "\\|")}  # the latter in a cell of a table
+            candidates = {line, line.replace("|", "\\|")}  # in a cell of a table, the page escapes each pipe
             start, source_line = min((page.find(source, position) % (len(page) + 1), source) for source in candidates)
             if start == len(page):
                 break
             spans.append((content_position, start, start + len(source_line)))
             position, content_position = start + len(source_line), content_position + len(line) + 1
         else:
-            paragraph_start, pipes = position, "|" * (position - spans[0][1] > len(token.content))
+            paragraph_start, escaped_pipe = position, "|" * (position - spans[0][1] > len(token.content))
             if pieces := _pieces(token.children, token.content):
-                yield from _paragraph_sentences(pieces, spans, pipes)
+                yield from _paragraph_sentences(pieces, spans, escaped_pipe)
                 continue
         yield MarkdownSentence(untranslated_text(token.content), "", [], [])
     for reference in references.get("references", {}).values():
         yield MarkdownSentence(untranslated_text(reference["title"]), "", [], [])
 
 
-def _paragraph_sentences(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], escaped: str) -> Any:
-    """The sentences between a paragraph's hard breaks, without the footnote name at its beginning.
+def _paragraph_sentences(pieces: list[SourcePiece], lines: list[SourceLine], escaped: str) -> Any:
+    """The sentences between a paragraph's hard breaks, without a footnote's name at its beginning.
 
-    lines    of each line: start in the paragraph; start and end in the page
-    escaped  characters that the page escapes, besides the escaped ones in pieces
+    escaped  characters that the page escapes, besides pieces of kind "escaped"
     """
     start, pieces = _split_footnote_name(pieces)
     sentence, starts = list[SourcePiece](), [start for start, *_ in lines]
@@ -180,27 +186,27 @@ def _paragraph_sentences(pieces: list[SourcePiece], lines: list[tuple[int, int, 
         if piece.kind != "hard":
             sentence.append(piece)
             continue
-        end = start + sum(len(part.source) for part in sentence)
+        end = start + sum(len(inner.source) for inner in sentence)
         first, last = (bisect_right(starts, position) - 1 for position in (start, max(start, end - 1)))
-        spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
+        spans = [[line_start, line_end] for _, line_start, line_end in lines[first : last + 1]]
         if sentence:
             spans[0][0] += start - lines[first][0]
             if piece is not last_piece:
                 spans[-1][1] = lines[last][1] + end - lines[last][0]
-            signs = escaped + "".join(part.text for part in sentence if part.kind == "escaped")
-            valued = [part for part in sentence if part.values]
-            yield MarkdownSentence(_marked(sentence), signs, [(start, stop) for start, stop in spans], valued)
+            signs = escaped + "".join(inner.text for inner in sentence if inner.kind == "escaped")
+            with_values = [inner for inner in sentence if inner.values]
+            yield MarkdownSentence(_marked(sentence), signs, [(begin, end) for begin, end in spans], with_values)
         start, sentence = end + len(piece.source), []
 
 
 def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
-    """The source of each token of a paragraph; [] if they cannot be told apart: then the paragraph stays as it is."""
+    """The piece of each token of a paragraph; [] if a token's source is not found: then the paragraph stays."""
     pieces, position, to_skip = list[SourcePiece](), 0, 0
     for token in children:
         if to_skip:
             to_skip -= 1
             continue
-        kind, pattern, text = _piece_form(token)
+        kind, pattern, text = _describe_piece(token)
         match = re.compile(pattern, re.DOTALL).match(content, position)
         if match is None:
             return []
@@ -211,7 +217,7 @@ def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
     return pieces if position == len(content) else []
 
 
-def _piece_form(token: Any) -> tuple[str, str, str]:
+def _describe_piece(token: Any) -> tuple[str, str, str]:
     """(kind of a token's piece, pattern of the piece's source, the piece's text)."""
     if token.type == "text":
         return "text", re.escape(token.content), token.content
@@ -238,10 +244,6 @@ def _piece_form(token: Any) -> tuple[str, str, str]:
     return "open" if token.nesting > 0 else "close", re.escape(token.markup), ""
 
 
-def _blank_out(match: "re.Match[str]") -> str:
-    return re.sub(r"[^\n]", " ", match[0])
-
-
 def _split_footnote_name(pieces: list[SourcePiece]) -> tuple[int, list[SourcePiece]]:
     """(length of the footnote name at the beginning of a paragraph, the pieces after the name)."""
     source = "".join(piece.source for piece in pieces)
@@ -256,7 +258,7 @@ def _split_footnote_name(pieces: list[SourcePiece]) -> tuple[int, list[SourcePie
 
 
 def _value_spans(token: Any, source: str) -> tuple[tuple[int, int], ...]:
-    """[start, end) in a piece's source of a title, and of a picture's alternative text unless the text has markup."""
+    """[start, end) in a piece's source of a link's title, and of a picture's alternative text if it has no markup."""
     title = _LINK_TITLE.search(source) if token.type in ("image", "link_close") else None
     values = [(title.start(1) + 1, title.end(1) - 1)] if title else []
     if token.type == "image" and not re.search(r"[\\`*_\[\]<>&]", token.content):
@@ -265,10 +267,11 @@ def _value_spans(token: Any, source: str) -> tuple[tuple[int, int], ...]:
 
 
 def _source_with_values(piece: SourcePiece, answers: Iterator[Marked]) -> str:
-    """A piece's source with its values translated; characters that would end a value are escaped."""
+    """A piece's source with the next answers as its values; escapes characters that would end a value."""
     source, texts = piece.source, [next(answers).text for _ in piece.values]
     for (start, end), text in reversed(list(zip(piece.values, texts))):
         closing = source[end] if source[end] in "\"')" else "[]"
+        # A picture's text that is also its reference's label: the old label goes behind a new text.
         label = f"[{source[start:end]}]" if source[end:] in SHORT_LINK_ENDS and text != source[start:end] else ""
         source = source[:start] + "".join(f"\\{sign}" if sign in closing else sign for sign in text) + source[end:]
         source = source.removesuffix("[]") + label if label else source
@@ -292,8 +295,8 @@ def _marked(pieces: list[SourcePiece]) -> Marked:
     return keep_matches(marked_from_tags(kinds, closers, lambda number, *_: pieces[number].text, tag_of), _KEPT)
 
 
-def _render(answer: Marked, escaped: str, translated: Mapping[str, str]) -> str:
-    """The source of a sentence; ``translated``: source of a piece -> the same with translated values."""
+def _render_sentence(answer: Marked, escaped: str, translated: Mapping[str, str]) -> str:
+    """The source of a sentence; ``translated``: source of a piece -> the source with translated values."""
     output, text_starts = "", list[int]()
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):

@@ -15,18 +15,18 @@ from fastattn.text.invariants import INVARIANT
 from fastattn.text.translation import SPACELESS_SCRIPTS
 from fastattn.translation.alignment import WordLink
 
-# For a kept text of lower-case letters only: the least letters, since a shorter text may be a translation's word by
-# chance, and the most occurrences that are tried.
-LEAST_NAME, MOST_PLACES = 4, 32
-# The least letters of a mark that counts as a word; the most marks within a word, and the most levels of marks.
-LEAST_IN_MARK, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
+# A kept text of fewer letters may be a word of the translation by chance; of a kept text of lower-case letters only,
+# so many occurrences are tried at most.
+LEAST_NAME_LETTERS, MOST_OCCURRENCES = 4, 32
+# Marks of fewer characters may come to lie within each other; the most marks within a word, the most levels of marks.
+LEAST_MARK_LETTERS, MOST_WORD_MARKS, MOST_LEVELS = 3, 8, 64
 _SPACELESS = "".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS)
 _WORD = re.compile(rf"[^\W{_SPACELESS}]+")
 _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
 class Mark(NamedTuple):
-    """A mark around [start, end) of a text, or at a position, where both are equal."""
+    """A mark around [start, end) of a text, or at a position if start and end are equal."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class Marked(NamedTuple):
 
 
 class Node:
-    """A mark in a tree of marks: its text, its children, its [start, end) in the translation, -1 until placed."""
+    """A mark in a tree of marks, with its text, its children and [start, end) in the translation, -1 until placed."""
 
     def __init__(self, mark: Mark, text: str, start: int = -1, end: int = -1):
         self.mark, self.text, self.start, self.end = mark, text[mark.start : mark.end], start, end
@@ -77,8 +77,8 @@ class Node:
 
     def is_free(self, start: int, end: int) -> bool:
         """Whether no child is placed in [start, end) of the translation yet."""
-        behind = bisect_right(self.child_spans, start, key=lambda span: span[1])
-        return behind == len(self.child_spans) or self.child_spans[behind][0] >= end
+        following = bisect_right(self.child_spans, start, key=lambda span: span[1])
+        return following == len(self.child_spans) or self.child_spans[following][0] >= end
 
     def place_child(self, child: "Node", start: int, end: int) -> None:
         child.start, child.end = start, end
@@ -91,12 +91,12 @@ def marked_from_tags(
     text_of: Callable[[int, str, bool], str],
     tag_of: Callable[[int, int | None], Any],
 ) -> Marked:
-    """The text of pieces, with a mark for each tag: up to its closing tag, or at a position if the tag has none.
+    """Join pieces to a text, with a mark from each tag to its closing tag, or at a position if it has no closing tag.
 
     kinds       of each piece: "text", or a kind of tag
     closers     index of an opening tag -> index of its closing tag
-    text_of     (index of a piece, the last character before it, whether a mark begins behind that) -> the piece's text,
-                which a tag's mark keeps
+    text_of     (index of a piece, the last character before the piece, whether a mark begins between the two) -> the
+                piece's text; a tag's mark keeps the tag's text
     tag_of      (index of a tag, index of its closing tag) -> ``Mark.tag``
     """
     closing_tags, texts, marks, open_marks = set(closers.values()), [""], list[Mark](), list[int]()
@@ -119,28 +119,28 @@ def marked_from_tags(
 
 
 def keep_matches(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
-    """Add marks that keep the matches of a pattern, except matches that another mark cuts."""
+    """Add marks that keep the matches of a pattern, except matches within which another mark starts or ends."""
     starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
-    keeping, position = list[Mark](), 0
+    keeping_marks, next_mark = list[Mark](), 0
     open_marks = list[Mark]()  # the marks around a match, outer marks first
     for match in pattern.finditer(marked.text):
         start, end = match.span()
-        while position < len(starts) and starts[position] <= start:
-            while open_marks and open_marks[-1].end <= starts[position]:
+        while next_mark < len(starts) and starts[next_mark] <= start:
+            while open_marks and open_marks[-1].end <= starts[next_mark]:
                 open_marks.pop()
-            open_marks.append(marked.marks[position])
-            position += 1
+            open_marks.append(marked.marks[next_mark])
+            next_mark += 1
         while open_marks and open_marks[-1].end <= start:
             open_marks.pop()
         is_cut = any(bisect_right(positions, start) < bisect_left(positions, end) for positions in (starts, ends))
         if not is_cut and not any(mark.keeps for mark in open_marks):
-            keeping.append(Mark(start, end, None, True, len(open_marks)))
-    keeping += _marks_of_signs(marked, [mark.start for mark in keeping])
-    return Marked(marked.text, tuple(sorted((*marked.marks, *keeping), key=lambda mark: mark.start)))
+            keeping_marks.append(Mark(start, end, None, True, len(open_marks)))
+    keeping_marks += _marks_of_signs(marked, [mark.start for mark in keeping_marks])
+    return Marked(marked.text, tuple(sorted((*marked.marks, *keeping_marks), key=lambda mark: mark.start)))
 
 
 def _marks_of_signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
-    """A keeping mark within each mark of signs alone, such as a permalink; ``starts``: of the keeping marks so far."""
+    """A keeping mark within each mark around signs alone, such as a permalink; ``starts`` of other keeping marks."""
     for mark, following in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
         has_signs_alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
@@ -150,32 +150,33 @@ def _marks_of_signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
 
 
 def is_crowded(marked: Marked) -> bool:
-    """Whether a word has more than MOST_IN_WORD marks, or marks have more than MOST_LEVELS levels: no sentence has."""
+    """Whether a word has over MOST_WORD_MARKS marks, or marks have over MOST_LEVELS levels, as in no real sentence."""
     words = [match.span() for match in _WORD.finditer(marked.text)]
-    counts = Counter[int]()
+    counts = Counter[int]()  # index of a word -> the number of its marks
     for mark in marked.marks:
-        word = bisect_right(words, (mark.start, len(marked.text))) - 1
-        counts[word] += word >= 0 and mark.start < mark.end <= words[word][1]
-    return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(counts.values(), default=0) > MOST_IN_WORD
+        index = bisect_right(words, (mark.start, len(marked.text))) - 1
+        counts[index] += index >= 0 and mark.start < mark.end <= words[index][1]
+    return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(counts.values(), default=0) > MOST_WORD_MARKS
 
 
 def keeps_invariants(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has the invariants of its text, each as often."""
+    """Whether a translation has each invariant as often as its text has."""
     if answer == marked:
         return True
     texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
-    if expected != Counter(INVARIANT.findall(marked.text)):  # some invariant has no mark, or touches another text
+    if expected != Counter(INVARIANT.findall(marked.text)):  # an invariant has no mark, or joins the text beside it
         expected, actual = (Counter({key: text.count(key) for key in expected}) for text in (marked.text, answer.text))
     return expected == actual
 
 
-def repeats_kept_names(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has a kept name, such as code, more often than its text has, or more parts of directives,
-    or has a mark of several letters within another mark that did not enclose the former in the text.
+def repeats_names_or_moves_marks(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has more occurrences of a kept name, such as code, than its text, or more stray braces.
+
+    Also whether a mark lies within another mark than in the text, if each of the two has LEAST_MARK_LETTERS or more.
     """
     texts = map(str.lower, _texts_kept_by_form(marked))
-    names = {text for text in texts if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
+    names = {text for text in texts if len(text) >= LEAST_NAME_LETTERS and any(map(str.isalpha, text))}
     before, after = marked.text.lower(), answer.text.lower()
     if any(after.count(name) > before.count(name) for name in names):
         return True
@@ -183,12 +184,12 @@ def repeats_kept_names(marked: Marked, answer: Marked) -> bool:
         return True
     lengths = {id(mark.tag): mark.end - mark.start for mark in marked.marks}
     outer_before, outer_after = _outer_marks(marked), _outer_marks(answer)
-    moved = (tag for tag in outer_before if outer_after.get(tag, outer_before[tag]) != outer_before[tag])
-    return any(min(lengths[tag], lengths.get(outer_after[tag], 0)) >= LEAST_IN_MARK for tag in moved)
+    moved_tags = (tag for tag in outer_before if outer_after.get(tag, outer_before[tag]) != outer_before[tag])
+    return any(min(lengths[tag], lengths.get(outer_after[tag], 0)) >= LEAST_MARK_LETTERS for tag in moved_tags)
 
 
 def _outer_marks(marked: Marked) -> dict[int, int]:
-    """id of each tag that one mark alone has -> id of the enclosing mark's tag, 0 if no mark encloses the mark."""
+    """id of each tag that belongs to one mark only -> id of the enclosing mark's tag, 0 without an enclosing mark."""
     outer, enclosing, count = dict[int, int](), list[int](), Counter(id(mark.tag) for mark in marked.marks)
     for mark in marked.marks:
         del enclosing[mark.depth :]
@@ -215,25 +216,22 @@ def count_kept_characters(marked: Marked) -> int:
 
 
 def split_blanks(marked: Marked) -> tuple[str, Marked, str]:
-    """(blanks before, the text between with its marks, blanks behind); ``join_marked`` reverses this.
+    """(blanks before, the text between the blanks with its marks, blanks behind); ``join_marked`` joins the three.
 
-    Blanks between the words and a mark before or behind them, such as a picture, belong to the text.
+    Blanks between the words and a mark at a position before or behind the words, such as a picture, belong to the text.
     """
     points = [mark.start for mark in marked.marks if mark.start == mark.end]
     begin = min(len(marked.text) - len(marked.text.lstrip()), *points, len(marked.text))
     text = marked.text[begin : max(begin, len(marked.text.rstrip()), *points)]
-    shifted = [
+    shifted_marks = [
         mark._replace(start=min(max(0, mark.start - begin), len(text)), end=min(max(0, mark.end - begin), len(text)))
         for mark in marked.marks
     ]
-    return marked.text[:begin], Marked(text, tuple(shifted)), marked.text[begin + len(text) :]
+    return marked.text[:begin], Marked(text, tuple(shifted_marks)), marked.text[begin + len(text) :]
 
 
-def split_at(marked: Marked, ends_sentence: Callable[[Any], bool]) -> list[Marked]:
-    """Split a text at outer marks that end a sentence; each such mark is a part too. ``join_marked`` reverses this.
-
-    ends_sentence  a mark's tag -> whether the mark ends a sentence
-    """
+def split_at_marks(marked: Marked, ends_sentence: Callable[[Any], bool]) -> list[Marked]:
+    """Split a text at outermost marks whose tag ``ends_sentence``; such a mark is a part. ``join_marked`` joins all."""
     parts, first, start = list[Marked](), 0, 0
     for number, mark in enumerate((*marked.marks, None)):
         if mark is None or (mark.depth == 0 and ends_sentence(mark.tag)):
@@ -245,7 +243,7 @@ def split_at(marked: Marked, ends_sentence: Callable[[Any], bool]) -> list[Marke
 
 
 def join_marked(parts: Iterable[Marked]) -> Marked:
-    """The parts as one text."""
+    """Join parts to one text."""
     text, marks = "", list[Mark]()
     for part in parts:
         marks += _shifted(part.marks, len(text))
@@ -284,7 +282,7 @@ class MarkProjection:
         self._search_starts: dict[tuple[int, str, bool], int] = {}
 
     def render(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
-        """A node's part of the translation, with the marks within the node."""
+        """The part of the translation that belongs to a placed node, with the marks within the node."""
         if not node.children:
             return Marked(self._translation[node.start : node.end])
         self._place_children(node, words)
@@ -311,7 +309,7 @@ class MarkProjection:
             else:
                 ends = child.start, child.end
                 first, behind = (bisect_left(word_starts, end) if child.children else 0 for end in ends)
-                inside = self.render(child, _clipped(words[first:behind], child.end), depth + 1)
+                inside = self.render(child, _clip_words(words[first:behind], child.end), depth + 1)
             marks.append(Mark(length, length + len(inside.text), child.mark.tag, child.mark.keeps, depth))
             marks += _shifted(inside.marks, length)
             add(inside.text)
@@ -321,37 +319,37 @@ class MarkProjection:
 
     def _place_children(self, node: Node, words: Sequence[WordLink]) -> None:
         """Place each child of a node; no child overlaps another."""
-        invariants = [child for child in node.children if child.keeps and child.text.strip()]
-        for child in sorted(invariants, key=lambda child: -len(child.text)):  # a longer text may contain a shorter one
-            self._find_kept(child, node, words)
+        keeping = [child for child in node.children if child.keeps and child.text.strip()]
+        for child in sorted(keeping, key=lambda child: -len(child.text)):  # a longer text may contain a shorter one
+            self._place_kept(child, node, words)
         all_words, words = words, self._place_within_words(node, words)
         owners = self._owners(words, node)
-        runs = dict[int, list[list[WordLink]]]()
-        for owner, run in groupby(zip(owners, words), key=lambda pair: id(pair[0])):
-            runs.setdefault(owner, []).append([word for _, word in run])
-        first = node.mark.end - len(node.text.lstrip())  # where the node's text begins and ends without blanks
-        last = node.mark.start + len(node.text.rstrip())
+        runs = dict[int, list[list[WordLink]]]()  # id of a child -> runs of its words
+        for owner_id, run in groupby(zip(owners, words), key=lambda pair: id(pair[0])):
+            runs.setdefault(owner_id, []).append([word for _, word in run])
+        begin = node.mark.end - len(node.text.lstrip())  # [begin, end) of the node's text without blanks
+        end = node.mark.start + len(node.text.rstrip())
         for child in node.children:
             if child.start >= 0 or child.mark.start == child.mark.end:
                 continue
-            if (first >= last or child.mark.start <= first and last <= child.mark.end) and not child.mark.keeps:
+            if (begin >= end or child.mark.start <= begin and end <= child.mark.end) and not child.mark.keeps:
                 child.start, child.end = node.start, node.end
             elif child_runs := runs.get(id(child)):
                 self._place_around(child, max(child_runs, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
-        self._move_into_hosts(node, owners, words)
-        position_after = self._position_after(node, all_words)
-        free = [word.target for word, owner in zip(words, owners) if owner is None]
+        self._move_into_word_marks(node, owners, words)
+        position_of = self._position_function(node, all_words)
+        free_words = [word.target for word, owner in zip(words, owners) if owner is None]
         for child in node.children:
             if child.start < 0:
-                child.start = child.end = position_after(child.mark)
-                if free and not child.keeps and any(map(str.isalpha, child.text)):
-                    nearest = bisect_left(free, (child.start,))
-                    child.start, child.end = free.pop(min(nearest, len(free) - 1))
+                child.start = child.end = position_of(child.mark)
+                if free_words and not child.keeps and any(map(str.isalpha, child.text)):
+                    following = bisect_left(free_words, (child.start,))
+                    child.start, child.end = free_words.pop(min(following, len(free_words) - 1))
 
     def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
-        """Place marks around digits and signs within a word, as in H2O, if the translated word has the same characters.
+        """Place marks around digits or signs within a word, as in H2O, if the translated word has the same characters.
 
-        Returns the words; a word with such a mark is split into the pieces around the mark.
+        Returns the words, each word with such a mark as several: the pieces before, in and after the mark.
         """
         pieces = {number: [word.target] for number, word in enumerate(words)}
         order = sorted(pieces, key=lambda number: words[number].source)
@@ -380,21 +378,21 @@ class MarkProjection:
                 return
 
     @staticmethod
-    def _move_into_hosts(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
-        """Make a mark around a part of a word a child of the mark that has the whole word."""
-        hosts = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
-        hosts.sort(key=lambda host: host[0].source)
-        ends = [word.source[1] for word, _ in hosts]
-        remaining = list[Node]()
+    def _move_into_word_marks(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
+        """Move each unplaced mark around a part of a word into the placed mark that owns the translated word."""
+        owned = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
+        owned.sort(key=lambda pair: pair[0].source)
+        ends = [word.source[1] for word, _ in owned]
+        remaining_children = list[Node]()
         for child in node.children:
             index = bisect_right(ends, child.mark.start)
-            if child.start < 0 and index < len(hosts) and _common_length(child.mark, hosts[index][0]) > 0:
-                hosts[index][1].children.append(child)
+            if child.start < 0 and index < len(owned) and _common_length(child.mark, owned[index][0]) > 0:
+                owned[index][1].children.append(child)
             else:
-                remaining.append(child)
-        node.children = remaining
+                remaining_children.append(child)
+        node.children = remaining_children
 
-    def _find_kept(self, child: Node, node: Node, words: Sequence[WordLink]) -> None:
+    def _place_kept(self, child: Node, node: Node, words: Sequence[WordLink]) -> None:
         """Place a keeping mark at the next free occurrence of its text, in another case if need be.
 
         A text that could be a word, such as the code ``a``, is placed only where a translated word attends to the mark.
@@ -403,20 +401,19 @@ class MarkProjection:
         for as_written in (True, False):
             key = id(node), text, as_written
             occurrences = self._occurrences(text, as_written, self._search_starts.get(key, node.start), node.end)
-            free = ((start, start + len(text)) for start in occurrences if node.is_free(start, start + len(text)))
-            spans = list(islice(free, MOST_PLACES if may_be_word else 1))
+            free_spans = ((start, start + len(text)) for start in occurrences if node.is_free(start, start + len(text)))
+            spans = list(islice(free_spans, MOST_OCCURRENCES if may_be_word else 1))
             attending = (span for span in spans if self._attends(child.mark, *span, words))
-            first = spans[0] if spans and (not may_be_word or len(text) >= LEAST_NAME) else None
+            first = spans[0] if spans and (not may_be_word or len(text) >= LEAST_NAME_LETTERS) else None
             span = next(attending, first) if may_be_word else first
-            if span is not None:
-                node.place_child(child, *span)
-            if not spans or span == spans[0]:  # from here the next mark with the same text searches
+            if not spans or span == spans[0]:  # the next mark with the same text searches from here
                 self._search_starts[key] = node.end if span is None else span[1]
             if span is not None:
+                node.place_child(child, *span)
                 return
 
     def _occurrences(self, text: str, as_written: bool, start: int, end: int) -> Iterator[int]:
-        """The positions in [start, end) where the translation has a text that is no part of a longer word."""
+        """The positions in [start, end) of the translation where a text occurs, but not as a part of a longer word."""
         translation = self._translation if as_written else self._lowered
         if not as_written and (len(self._lowered) != len(self._translation) or len(text) != len(text.lower())):
             return
@@ -440,8 +437,8 @@ class MarkProjection:
 
     @staticmethod
     def _owners(words: Sequence[WordLink], node: Node) -> list[Node | None]:
-        """For each translated word, the child of the node to which the word belongs, or None."""
-        starts, ends = ([child.mark[end] for child in node.children] for end in (0, 1))  # siblings do not overlap
+        """For each translated word, the child to which the word belongs, or None."""
+        starts, ends = ([child.mark[end] for child in node.children] for end in (0, 1))  # children do not overlap
         span_ends = [end for _, end, _ in node.child_spans]
         owners = list[Node | None]()
         for word in words:
@@ -451,13 +448,13 @@ class MarkProjection:
                 owners.append(node.child_spans[index][2])
                 continue
             first, end = bisect_right(ends, source[0]), bisect_left(starts, source[1])
-            free = [child for child in node.children[first:end] if child.start < 0]
-            owner = max(free, key=lambda child: _common_length(child.mark, word), default=None)
+            unplaced = [child for child in node.children[first:end] if child.start < 0]
+            owner = max(unplaced, key=lambda child: _common_length(child.mark, word), default=None)
             owners.append(owner if owner and _common_length(owner.mark, word) > 0 else None)
         return owners
 
     def _place_around(self, child: Node, run: list[WordLink], node: Node) -> None:
-        """Place a mark around a run of words; a keeping mark, around those of them that are a part of its text."""
+        """Place a mark around a run of words; a keeping mark, around the words that are a part of the kept text."""
         text = child.text
         if child.mark.keeps:
             numbers = [number for number, word in enumerate(run) if self._is_part_of_kept(word, text)]
@@ -466,8 +463,8 @@ class MarkProjection:
             run = run[numbers[0] : numbers[-1] + 1] if numbers else run[: len(text.split())]
         else:
             texts = [self._translation[slice(*word.target)] for word in run]
-            lettered = [number for number, text in enumerate(texts) if any(map(str.isalnum, text))]
-            run = run[lettered[0] : lettered[-1] + 1] if lettered else run  # a comma may attend to the next word
+            numbers = [number for number, text in enumerate(texts) if any(map(str.isalnum, text))]
+            run = run[numbers[0] : numbers[-1] + 1] if numbers else run  # a comma may attend to the next word
         start, end = run[0].target[0], run[-1].target[1]
         while not text[0].isalnum() and start > node.start and _is_sign(self._translation[start - 1]):
             start -= 1
@@ -476,15 +473,15 @@ class MarkProjection:
         child.start, child.end = start, end
 
     def _is_part_of_kept(self, word: WordLink, text: str) -> bool:
-        """Whether a translated word is a part of a kept text; a word of signs, whether the text has signs alone too."""
+        """Whether a word's letters and digits are a part of a kept text; if it has none, whether the text has none."""
         letters = "".join(filter(str.isalnum, self._translation[slice(*word.target)])).lower()
         return letters in "".join(filter(str.isalnum, text)).lower() if letters else not any(map(str.isalnum, text))
 
     @staticmethod
-    def _position_after(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
-        """Return a function of a mark: the position behind the translation of what precedes it, outside other marks."""
-        ordered = sorted(words, key=lambda word: word.source[1])
-        ends = [word.source[1] for word in ordered]
+    def _position_function(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
+        """Make a function: mark -> the position behind the translation of the word before it, outside placed marks."""
+        words_by_end = sorted(words, key=lambda word: word.source[1])
+        ends = [word.source[1] for word in words_by_end]
         spans = ((child.start, child.end) for child in node.children if child.start >= 0)
         child_spans = sorted(spans, key=lambda span: span[1])
 
@@ -492,15 +489,15 @@ class MarkProjection:
             if mark.start >= node.mark.end:
                 return node.end
             count = bisect_right(ends, mark.start)
-            position = ordered[bisect_left(ends, ends[count - 1])].target[1] if count else node.start
+            position = words_by_end[bisect_left(ends, ends[count - 1])].target[1] if count else node.start
             index = bisect_right(child_spans, position, key=lambda span: span[1])
             return child_spans[index][1] if index < len(child_spans) and child_spans[index][0] < position else position
 
         return position_of
 
 
-def _clipped(words: Sequence[WordLink], end: int) -> list[WordLink]:
-    """The words up to a position in the translation, where a mark ends that cuts a word."""
+def _clip_words(words: Sequence[WordLink], end: int) -> list[WordLink]:
+    """The words, each cut at a position of the translation where a mark ends."""
     return [word if word.target[1] <= end else word._replace(target=(word.target[0], end)) for word in words]
 
 
@@ -513,11 +510,6 @@ def _is_sign(character: str) -> bool:
 
 
 def _trim_signs(text: str, span: tuple[int, int]) -> tuple[int, int]:
-    """[start, end) of a word without the signs around it; of a word of signs alone, the whole."""
-    start, end = span
-    if any(map(str.isalnum, text[start:end])):
-        while not text[start].isalnum():
-            start += 1
-        while not text[end - 1].isalnum():
-            end -= 1
-    return start, end
+    """[start, end) of a word without the signs around it; unchanged if the word has signs alone."""
+    positions = [position for position, sign in enumerate(text[slice(*span)], span[0]) if sign.isalnum()]
+    return (positions[0], positions[-1] + 1) if positions else span

@@ -13,34 +13,34 @@ from lzma import LZMAError
 from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
-from fastattn.documents.marks import Mark, Marked, join_marked, split_at, untranslated_text
+from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks, untranslated_text
 from fastattn.documents.texts import DocumentPlan
 from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
 from fastattn.errors import InputError
 
-DUBLIN = "{http://purl.org/dc/elements/1.1/}"
+DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 TRANSLATED_PROPERTIES = frozenset("title subject description keywords keyword".split())
 LARGEST_ARCHIVE = 1 << 30  # bytes of an archive, unpacked
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-ODT_TEXTS = frozenset(("p", "h", "title", "desc"))
+XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+ODT_TEXTS, TOC_TEXTS = frozenset(("p", "h", "title", "desc")), frozenset(("text",))
 ODT_BREAKS = frozenset(("line-break", "tab"))
 ODT_ENCLOSING = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
-# Elements that exist while a paragraph is read: one holds a field from beginning to end, one within it the result.
+# Elements of our own in a paragraph that is read: a FIELD holds a whole field, a RESULT within it the field's result.
 FIELD, RESULT = "field", "result"
 # Elements within a Word paragraph that contain runs.
 WORD_ENCLOSING = frozenset(
     (FIELD, *(WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()))
 )
-# Of a run: elements that are text -> their character, or None for the element's text; elements that a run with only
-# text may have too; elements that end a text, like HTML's <br>.
+# In a run: elements of text -> their character, or None for the element's own text; other elements that a run with only
+# text may have; elements that end a text, like HTML's <br>.
 TEXT_ELEMENTS = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
 IGNORED_ELEMENTS = frozenset((WORD + "rPr", WORD + "lastRenderedPageBreak"))
 BREAK_ELEMENTS = frozenset(WORD + name for name in ("br", "cr", "tab", "ptab"))
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 VML = "{urn:schemas-microsoft-com:vml}"
 # Attributes that people read.
-READ = {
+READ_ATTRIBUTES = {
     "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr": ("title", "descr"),
     VML + "shape": ("title", "alt"),
     VML + "textpath": ("string",),
@@ -56,18 +56,18 @@ Readers = dict[str, Callable[[bytes, str], DocumentPlan]]  # pattern of the name
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> DocumentPlan:
     """A Word document with headers, notes, boxes, charts, alternative texts and properties; formats stay on words."""
     readers: Readers = {
-        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
-        r"docProps/core\.xml": properties_part,
-        r"word/comments\.xml": _word_part if "comments" in extras else _untranslated_part,
-        r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _word_part,
+        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _translate_drawing_part,
+        r"docProps/core\.xml": translate_properties_part,
+        r"word/comments\.xml": _translate_word_part if "comments" in extras else _keep_part,
+        r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _translate_word_part,
     }
     return translate_archive(data, name, "word/document.xml", readers)
 
 
 def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> DocumentPlan:
     """An OpenDocument text with its charts and properties, on request also its comments."""
-    text_part = partial(_odt_part, comments="comments" in extras)
-    readers: Readers = {r"meta\.xml": properties_part, r"styles\.xml|(.*/)?content\.xml": text_part}
+    text_part = partial(_translate_odt_part, comments="comments" in extras)
+    readers: Readers = {r"meta\.xml": translate_properties_part, r"styles\.xml|(.*/)?content\.xml": text_part}
     return translate_archive(data, name, "content.xml", readers)
 
 
@@ -75,16 +75,17 @@ def translate_epub(data: bytes, name: str, language: str | None = None) -> Docum
     """An EPUB book with its pages, table of contents, title and description."""
     readers: Readers = {
         r"(?i:.*\.(xhtml|html|htm))": partial(translate_html, language=language),
-        r"(?i:.*\.opf)": partial(properties_part, language=language),
-        r"(?i:.*\.ncx)": _toc_part,
+        r"(?i:.*\.opf)": partial(translate_properties_part, language=language),
+        r"(?i:.*\.ncx)": lambda data, name: _translate_elements(parse_xml(data, name), TOC_TEXTS, frozenset()),
     }
     return translate_archive(data, name, "META-INF/container.xml", readers)
 
 
 def translate_archive(data: bytes, name: str, required: str, readers: Readers) -> DocumentPlan:
+    """Translate the parts of an archive that have a reader; InputError without the part ``required``."""
     output = io.BytesIO()
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(output, "w") as written_archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(output, "w") as new_archive:
             parts = archive.infolist()
             if required not in archive.namelist():
                 raise InputError(f"{name}: expected a part {required}, which it does not have")
@@ -94,11 +95,11 @@ def translate_archive(data: bytes, name: str, required: str, readers: Readers) -
             if outside is not None:
                 raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
-                matching = (read for form, read in readers.items() if re.fullmatch(form, part.filename, re.DOTALL))
-                read, content = next(matching, None), archive.read(part)
+                matches = (read for names, read in readers.items() if re.fullmatch(names, part.filename, re.DOTALL))
+                read, content = next(matches, None), archive.read(part)
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")
-                written_archive.writestr(part, content)
+                new_archive.writestr(part, content)
     except (zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return output.getvalue()
@@ -110,32 +111,29 @@ def _is_outside(part: str) -> bool:
     return path.is_absolute() or ".." in path.parts or ":" in part.partition("/")[0]
 
 
-def _odt_part(data: bytes, name: str, comments: bool) -> DocumentPlan:
+def _translate_odt_part(data: bytes, name: str, comments: bool) -> DocumentPlan:
     root = parse_xml(data, name)
     annotations = [] if comments else [element for element in root.iter() if local_name(element) == "annotation"]
-    return (yield from _xml_plan(root, ODT_TEXTS, ODT_ENCLOSING, annotations))
+    return (yield from _translate_elements(root, ODT_TEXTS, ODT_ENCLOSING, annotations))
 
 
-def _toc_part(data: bytes, name: str) -> DocumentPlan:
-    return (yield from _xml_plan(parse_xml(data, name), frozenset(("text",)), frozenset()))
-
-
-def _xml_plan(
-    root: Element, names: frozenset[str], encloses: frozenset[str], excluded: Sequence[Element] = ()
+def _translate_elements(
+    root: Element, names: frozenset[str], enclosing: frozenset[str], excluded: Sequence[Element] = ()
 ) -> DocumentPlan:
-    """Translate the texts of XML elements with these names, of an inner element, such as a note, before an outer one.
+    """Translate the texts of XML elements with these names; an inner element, such as a note, before an outer one.
 
-    encloses  names of inner elements whose text is a part of the sentence
-    excluded  elements in which texts stay
+    enclosing  names of inner elements whose text is a part of the sentence
+    excluded   elements whose texts stay, also those of elements within
     """
-    stay = {id(inner): inner for element in excluded for inner in element.iter()}
-    elements = [element for element in root.iter() if local_name(element) in names and id(element) not in stay][::-1]
+    kept_ids = {id(inner): inner for element in excluded for inner in element.iter()}
+    elements = [element for element in root.iter() if local_name(element) in names and id(element) not in kept_ids]
+    elements.reverse()
     parts, untranslated = list[list[Marked]](), list[Marked]()
     for element in elements:
-        text = take_text(element, lambda child: local_name(child) in encloses, _is_shown_as_blank)
-        kept_elements = [mark.tag for mark in text.marks if local_name(mark.tag) not in encloses]
+        text = take_text(element, lambda child: local_name(child) in enclosing, _is_shown_as_blank)
+        kept_elements = [mark.tag for mark in text.marks if local_name(mark.tag) not in enclosing]
         untranslated += [untranslated_text("".join(_inner_texts(inner))) for inner in kept_elements]
-        parts.append(split_at(text, lambda child: local_name(child) in ODT_BREAKS))
+        parts.append(split_at_marks(text, lambda child: local_name(child) in ODT_BREAKS))
     answers = iter((yield [part for element_parts in parts for part in element_parts] + untranslated))
     for element, element_parts in zip(elements, parts):
         give_text(element, join_marked(islice(answers, len(element_parts))))
@@ -143,7 +141,7 @@ def _xml_plan(
 
 
 def _is_shown_as_blank(element: Element, depth: int) -> bool:
-    """Whether an element is shown as a blank; a break that no mark encloses ends the sentence instead."""
+    """Whether an element is shown as a blank; a break outside all marks ends the sentence instead."""
     return local_name(element) == "s" or (local_name(element) in ODT_BREAKS and depth > 0)
 
 
@@ -155,14 +153,15 @@ def _inner_texts(element: Element) -> Iterator[str]:
         yield (inner.tail or "") if inner is not element else ""
 
 
-def _untranslated_part(data: bytes, name: str) -> DocumentPlan:
+def _keep_part(data: bytes, name: str) -> DocumentPlan:
     yield [untranslated_text(" ".join(run.text or "" for run in parse_xml(data, name).iter(WORD + "t")))]
     return data
 
 
-def _word_part(data: bytes, name: str) -> DocumentPlan:
+def _translate_word_part(data: bytes, name: str) -> DocumentPlan:
     root = parse_xml(data, name)
-    attributes = [(element, key) for element in root.iter(*READ) for key in READ[element.tag] if element.get(key)]
+    elements = root.iter(*READ_ATTRIBUTES)
+    attributes = [(element, key) for element in elements for key in READ_ATTRIBUTES[element.tag] if element.get(key)]
     for (element, key), answer in zip(attributes, (yield [Marked(element.get(key)) for element, key in attributes])):
         element.set(key, answer.text)
     paragraphs = [Paragraph(element) for element in list(root.iter(WORD + "p"))[::-1]]
@@ -173,7 +172,7 @@ def _word_part(data: bytes, name: str) -> DocumentPlan:
     return serialize_xml(root)
 
 
-def _drawing_part(data: bytes, name: str) -> DocumentPlan:
+def _translate_drawing_part(data: bytes, name: str) -> DocumentPlan:
     """The titles and labels of a chart or diagram."""
     root = parse_xml(data, name)
     labels = list(root.iter(DRAWING + "t"))
@@ -182,27 +181,28 @@ def _drawing_part(data: bytes, name: str) -> DocumentPlan:
     return serialize_xml(root)
 
 
-def properties_part(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
+def translate_properties_part(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
     """Titles, subjects, descriptions and keywords; ``language`` replaces the document's language.
 
     A description with tags, as books have, is read as HTML.
     """
     root = parse_xml(data, name)
-    for element in root.iter(DUBLIN + "language") if language else ():
+    for element in root.iter(DUBLIN_CORE + "language") if language else ():
         element.text = language
-    html_descriptions = [element for element in root.iter(DUBLIN + "description") if "</" in (element.text or "")]
+    html_descriptions = [element for element in root.iter(DUBLIN_CORE + "description") if "</" in (element.text or "")]
     for element in html_descriptions:
         element.text = (yield from translate_html(element.text.encode(), name, charset="utf-8")).decode()
-    return (yield from _xml_plan(root, TRANSLATED_PROPERTIES, frozenset(), html_descriptions))
+    return (yield from _translate_elements(root, TRANSLATED_PROPERTIES, frozenset(), html_descriptions))
 
 
 class Paragraph:
-    """The texts of a Word paragraph between line breaks and tabs, with marks around text in less usual formats."""
+    """A Word paragraph's texts between line breaks and tabs, with marks around text that has not the usual format."""
 
     def __init__(self, element: Element):
         self._element = element
         has_inner = next(element.iterdescendants(WORD + "p"), None) is not None
-        self._original = None if has_inner else copy.deepcopy(list(element))  # a copy would undo the inner one's text
+        # The original elements; None with an inner paragraph, whose translation they would replace by its source.
+        self._original = None if has_inner else copy.deepcopy(list(element))
         for run in list(element.iter(WORD + "r")):
             _split_run(run)
         _gather_fields(element)
@@ -214,8 +214,8 @@ class Paragraph:
         self._sample_run = next((run for run in runs if _format_of(run) == self._usual_format), None)
         self.texts: list[Marked] = []
         self.untranslated: list[str] = []  # texts of elements that are not translated, such as ruby
-        self._parts: list[Element] = []  # elements between texts, and None for each text
-        children: list[Element] = []
+        self._parts: list[Element] = []  # elements between texts, and None in place of each text
+        children: list[Element] = []  # of the current text
         for child in [child for child in element if child.tag != WORD + "pPr"]:
             element.remove(child)
             if _has_break(child):
@@ -235,12 +235,14 @@ class Paragraph:
                 yield child
 
     def _end_text(self, children: list[Element]) -> None:
+        """Add the text of the children, if there are any, and clear the list."""
         if children:
-            self.texts.append(self._marked(children))
+            self.texts.append(self._take_text(children))
             self._parts.append(None)
             children.clear()
 
-    def _marked(self, elements: list[Element]) -> Marked:
+    def _take_text(self, elements: list[Element]) -> Marked:
+        """The text of elements, with a mark for each that is no run in the usual format; empties enclosing elements."""
         text, marks = "", list[Mark]()
 
         def take_runs(children: list[Element], depth: int) -> None:
@@ -270,14 +272,14 @@ class Paragraph:
 
     @staticmethod
     def _continues(marks: list[Mark], run: Element, start: int, depth: int) -> bool:
-        """Whether a run continues the last mark's run in the same format, as where a spell checker splits a word."""
+        """Whether a run continues the last mark's run in the same format, as after a spell checker has split a word."""
         last = marks[-1] if marks else None
         if last is None or last.end != start or last.depth != depth or _text_of(last.tag) is None:
             return False
         return _format_of(last.tag) == _format_of(run)
 
     def write(self, answers: Iterator[Marked]) -> None:
-        """Put the translations in place of the texts; a paragraph without a changed text gets its original elements."""
+        """Put the next answers in place of the texts; a paragraph whose texts all stay gets its original elements."""
         translations = list(islice(answers, len(self.texts)))
         if translations == self.texts and self._original is not None:
             self._element[:] = self._original
@@ -293,7 +295,7 @@ class Paragraph:
     def _write_text(self, answer: Marked) -> None:
         path = [self._element]
         for kind, text, child in answer.pieces():
-            if kind == "open" and path[-1].tag == WORD + "r":  # a word has one format
+            if kind == "open" and path[-1].tag == WORD + "r":  # a run within a run: only the outer one's format counts
                 path.append(path[-1])
             elif kind == "open":
                 path[-1].append(child)
@@ -311,8 +313,8 @@ class Paragraph:
 
 
 def _split_run(run: Element) -> None:
-    """Split a run into runs of its format, one for each text and one for each element between texts."""
-    content = [child for child in run if child.tag not in (WORD + "rPr", WORD + "lastRenderedPageBreak")]
+    """Replace a run by runs of the same format, one for each text and one for each element between texts."""
+    content = [child for child in run if child.tag not in IGNORED_ELEMENTS]
     groups = [list(group) for _, group in groupby(content, key=lambda child: child.tag in TEXT_ELEMENTS or id(child))]
     properties = run.find(WORD + "rPr")
     for group in groups if len(groups) > 1 else ():
@@ -327,7 +329,7 @@ def _split_run(run: Element) -> None:
 
 def _gather_fields(parent: Element) -> None:
     """Put each field that has a result, and whose beginning and end are siblings, into an element FIELD."""
-    open_fields = list[list[Element]]()  # of each open field: the beginning, the separator before the result, if any
+    open_fields = list[list[Element]]()  # of each open field: its beginning, and the separator before a result
     for run in list(parent):
         field_char = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
         field_char_type = None if field_char is None else field_char.get(WORD + "fldCharType")
@@ -338,20 +340,20 @@ def _gather_fields(parent: Element) -> None:
         elif field_char_type == "separate" and open_fields:
             open_fields[-1].append(run)
         elif field_char_type == "end" and open_fields:
-            begin, *separate = open_fields.pop()
-            if separate:
-                _enclose_field(begin, separate[0], run)
+            begin, *separators = open_fields.pop()
+            if separators:
+                _enclose_field(begin, separators[0], run)
 
 
-def _enclose_field(begin: Element, separate: Element, end: Element) -> None:
-    """Put a field into an element FIELD, and the field's result into a RESULT within, unless the result has breaks."""
-    instructions = list(takewhile(lambda run: run is not separate, begin.itersiblings()))
-    result = list(takewhile(lambda run: run is not end, separate.itersiblings()))
+def _enclose_field(begin: Element, separator: Element, end: Element) -> None:
+    """Put a field into a FIELD, and the field's result into a RESULT within it, unless the result has breaks."""
+    instructions = list(takewhile(lambda run: run is not separator, begin.itersiblings()))
+    result = list(takewhile(lambda run: run is not end, separator.itersiblings()))
     if result and not any(map(_has_break, result)):
         field, result_element = begin.makeelement(FIELD), begin.makeelement(RESULT)
         begin.addprevious(field)
         result_element.extend(result)
-        field.extend([begin, *instructions, separate, result_element, end])
+        field.extend([begin, *instructions, separator, result_element, end])
 
 
 def _dissolve_field(field: Element) -> None:
@@ -363,7 +365,7 @@ def _dissolve_field(field: Element) -> None:
 
 
 def _content_of(element: Element) -> Element:
-    """The element that holds the runs of an element in WORD_ENCLOSING: a descendant, or the element."""
+    """The element that holds the runs of an element in WORD_ENCLOSING: a child of it, or the element itself."""
     name = {WORD + "sdt": WORD + "sdtContent", FIELD: RESULT}.get(element.tag)
     content = None if name is None else element.find(name)
     return element if content is None else content
@@ -386,13 +388,13 @@ def _format_of(run: Element) -> bytes:
     from lxml import etree
 
     properties = run.find(WORD + "rPr")
-    # exclusive: without the namespaces that elements around the run declare
+    # Exclusive: without the namespaces that elements around the run declare.
     return b"" if properties is None else bytes(etree.tostring(properties, method="c14n", exclusive=True))
 
 
 def _set_text(run: Element, text: str) -> None:
     for child in [child for child in run if child.tag in TEXT_ELEMENTS]:
         run.remove(child)
-    text_element = run.makeelement(WORD + "t", {SPACE: "preserve"})
+    text_element = run.makeelement(WORD + "t", {XML_SPACE: "preserve"})
     text_element.text = text
     run.append(text_element)

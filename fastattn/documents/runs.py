@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from fastattn.documents.marks import Mark, Marked, join_marked, split_at
-from fastattn.documents.office import Readers, properties_part, translate_archive
+from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks
+from fastattn.documents.office import Readers, translate_archive, translate_properties_part
 from fastattn.documents.texts import DocumentPlan
 from fastattn.documents.xml import Element, local_name, parse_xml, serialize_xml
 
@@ -21,7 +21,7 @@ def translate_pptx(data: bytes, name: str) -> DocumentPlan:
     """A presentation: slides, notes, charts, diagrams, alternative texts and properties."""
     readers: Readers = {
         r"ppt/(slides|notesSlides|charts|diagrams)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
-        r"docProps/core\.xml": properties_part,
+        r"docProps/core\.xml": translate_properties_part,
     }
     return translate_archive(data, name, "ppt/presentation.xml", readers)
 
@@ -35,7 +35,7 @@ def translate_xlsx(data: bytes, name: str) -> DocumentPlan:
         r"xl/sharedStrings\.xml": partial(_part, paragraphs=frozenset(("si",))),
         r"xl/worksheets/[^/]*\.xml": partial(_part, paragraphs=frozenset(("is",))),
         r"xl/(charts|drawings)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
-        r"docProps/core\.xml": properties_part,
+        r"docProps/core\.xml": translate_properties_part,
     }
     return translate_archive(data, name, "xl/workbook.xml", readers)
 
@@ -75,11 +75,12 @@ class RunParagraph:
         first = next((number for number, child in enumerate(element) if _is_inline(child)), len(element))
         self._children = [child for child in list(element)[first:] if _is_inline(child)]
         for child in self._children:
-            run_text = _text_element(child).text or "" if child in runs else ""
-            if child not in runs or _format_of(child) != self._usual:
+            text_element = _text_element(child)
+            run_text = "" if text_element is None else text_element.text or ""
+            if text_element is None or _format_of(child) != self._usual:
                 marks.append(Mark(len(text), len(text) + len(run_text), child))
             text += run_text
-        self.texts = split_at(Marked(text, tuple(marks)), lambda tag: local_name(tag) == "br")
+        self.texts = split_at_marks(Marked(text, tuple(marks)), lambda tag: local_name(tag) == "br")
         self._first = first
 
     def write(self, answers: Sequence[Marked]) -> None:
@@ -88,24 +89,25 @@ class RunParagraph:
             return
         for child in self._children:
             self._element.remove(child)
-        position, run = self._first, None
+        run: Element = None  # the one whose mark is open
+        last: Element = None
         for kind, text, tag in join_marked(answers).pieces():
-            if kind == "open":
-                run = tag
-                self._element.insert(position, run)
-                position += 1
-                if _text_element(run) is not None:
-                    _set_text(run, "")
-            elif kind == "close":
+            if kind == "close":
                 run = None
-            elif text:
-                if run is None or _text_element(run) is None:
-                    run_of_text = copy.deepcopy(self._sample)
-                    self._element.insert(position, run_of_text)
-                    position += 1
-                    _set_text(run_of_text, text)
+                continue
+            if kind != "open" and not text:
+                continue
+            if kind == "open" or run is None or _text_element(run) is None:
+                new_run = tag if kind == "open" else copy.deepcopy(self._sample)
+                if last is None:
+                    self._element.insert(self._first, new_run)
                 else:
-                    _set_text(run, (_text_element(run).text or "") + text)
+                    last.addnext(new_run)
+                last, run = new_run, tag if kind == "open" else run
+                if _text_element(new_run) is not None:
+                    _set_text(new_run, text)
+            else:
+                _set_text(run, (_text_element(run).text or "") + text)
 
 
 def _is_inline(element: Element) -> bool:
@@ -113,7 +115,7 @@ def _is_inline(element: Element) -> bool:
     return local_name(element) in ("r", "t", "br", "fld")
 
 
-def _text_element(run: Element) -> Element | None:
+def _text_element(run: Element) -> Element:
     """The element of a run's text: itself, or its t; None for a field or a break."""
     if local_name(run) == "t":
         return run

@@ -1,4 +1,4 @@
-"""SubRip, WebVTT and Advanced SubStation Alpha: a sentence is translated whole, and its lines keep their times."""
+"""SubRip, WebVTT and Advanced SubStation Alpha: a sentence is translated as a whole, and the cues keep their times."""
 
 import re
 
@@ -15,20 +15,20 @@ _SENTENCE_END = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])
 _DASHES = ("-", "–", "—", "‐")
 _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
 _SPEAKER = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{{0,20}}:\s)")
-MOST_LINES = 12  # the most lines of a sentence: text without full stops is cut after so many
+MOST_LINES = 12  # of a sentence; text without full stops is cut after so many lines
 
 Span = tuple[int, int]  # [start, end) of a line in the file
 
 
 def translate_subtitles(data: bytes, name: str) -> DocumentPlan:
-    """Translate SubRip or WebVTT, which their lines of times tell from other text."""
+    """Translate SubRip or WebVTT; InputError for text without lines of times."""
     page = decode_text(data, name)
     sentences = list(_sentences(page, name))
     texts = [_marked(" ".join(page[start:end].strip() for start, end in spans)) for spans in sentences]
     edits = list[tuple[int, int, str]]()
     for spans, source, answer in zip(sentences, texts, (yield texts)):
         if answer == source:
-            continue  # byte for byte
+            continue  # the lines stay byte for byte
         text = "".join(tags[kind == "close"] if tags else text for kind, text, tags in answer.pieces())
         lines = break_into_lines(text, [end - start for start, end in spans])
         edits += [(*span, line) for span, line in zip(spans, lines)]
@@ -36,7 +36,7 @@ def translate_subtitles(data: bytes, name: str) -> DocumentPlan:
 
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
-    """The lines of each sentence. A line with tags is a sentence alone; a line with a speaker's name begins one."""
+    """The lines of each sentence. A line with tags is a whole sentence; a speaker's name or a dash begins one."""
     sentences, position, in_cue, has_times, in_note = [list[Span]()], 0, False, False, False
     for line in lines_of(page):
         text, span = line.rstrip("\r\n"), (position, position + len(line.rstrip("\r\n")))
@@ -64,7 +64,7 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
 
 
 def _marked(source: str) -> Marked:
-    """The text of a sentence, with a mark around the text of each pair of tags, and one at each single tag."""
+    """The text of a sentence, with a mark around the text of each pair of tags, and a mark at each single tag."""
     pieces = _TAG.split(source)  # texts and tags, in turn
     kinds = ["text" if n % 2 == 0 else "close" if piece.startswith("</") else "open" for n, piece in enumerate(pieces)]
     closers = match_tags([(kind, _NAME.sub(r"\1", piece)) for kind, piece in zip(kinds, pieces)])

@@ -22,13 +22,13 @@ class Cell(NamedTuple):
 
 
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> DocumentPlan:
-    """Translate columns of a table. fields: names in the first row, or numbers from 1 if the first row is data too."""
+    """Translate columns of a table. ``fields``: names in the first row, or numbers from 1 if there is no such row."""
     page = decode_text(data, name)
-    numbered = bool(fields) and all(field.isdecimal() for field in fields)
-    delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
-    head = [cell.text for cell in rows[0]] if rows else []
-    columns = dict.fromkeys(_column(field, head, numbered, name) for field in fields)
-    cells = [row[column] for row in rows[not numbered :] for column in columns if column < len(row)]
+    by_number = bool(fields) and all(field.isdecimal() for field in fields)
+    delimiter, rows = _rows(page, delimiter, () if by_number else fields, name)
+    header = [cell.text for cell in rows[0]] if rows else []
+    columns = dict.fromkeys(_column(field, header, by_number, name) for field in fields)
+    cells = [row[column] for row in rows[not by_number :] for column in columns if column < len(row)]
     answers = yield [Marked(cell.text) for cell in cells]
     edits = [
         (cell.start, cell.end, _cell_source(page, cell, answer.text, delimiter))
@@ -39,24 +39,24 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
 
 
 def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
-    """The source of a cell's new text, quoted as the cell was, in CSV also if needed; in TSV, tabs become blanks."""
-    quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
-    if not quoted and delimiter == "\t":
+    """The source of a cell's new text, in quotes if the cell has them or CSV needs them; TSV's tabs become blanks."""
+    is_quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
+    if not is_quoted and delimiter == "\t":
         return re.sub(r"[\t\r\n]+", " ", text)
-    quoted = quoted or bool(re.search(rf'[{delimiter}"\r\n]|\A\s|\s\Z', text))
-    return '"' + text.replace('"', '""') + '"' if quoted else text
+    is_quoted = is_quoted or bool(re.search(rf'[{delimiter}"\r\n]|\A\s|\s\Z', text))
+    return '"' + text.replace('"', '""') + '"' if is_quoted else text
 
 
 def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
-    """(delimiter, rows). A table of commas may have semicolons, tabs or bars between its cells instead.
+    """(delimiter, rows). For a comma also tries a semicolon, a tab and a bar, which programs write in its place.
 
-    names  of columns: the first delimiter that gives them wins; without names, the first with the same number of cells,
-           more than one, in all rows
+    names  columns that the first row must have for a delimiter to be right; without names, all rows must have the same
+           number of cells, more than one
     """
     for candidate in (delimiter, *(";\t|" * (delimiter == ","))):
         with suppress(InputError):
             rows = list(_cells(page, candidate, name))
-            lengths = {len(row) for row in rows}
+            lengths = {len(row) for row in rows}  # in cells
             has_names = rows and {*names} <= {cell.text for cell in rows[0]}
             if has_names if names else len(lengths) == 1 and lengths != {1}:
                 return candidate, rows
@@ -64,7 +64,7 @@ def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[s
 
 
 def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
-    """The rows of a table that are not empty, by RFC 4180; in TSV, a quote that does not end a cell is text."""
+    """The rows of a table by RFC 4180, without empty ones; in TSV, a quote that does not end a cell is text."""
     quoted_cell = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
     plain_cell, line_end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
     position, row = 0, list[Cell]()
@@ -86,19 +86,19 @@ def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
         position = line_end_match.end() if line_end_match and line_end_match.end() > position else len(page)
 
 
-def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
-    if numbered:
+def _column(field: str, header: list[str], by_number: bool, name: str) -> int:
+    if by_number:
         number = int(field)
-        if not 1 <= number <= max(1, len(head)):
-            raise InputError(f"{name}: has {len(head)} columns, and no column {field}")
+        if not 1 <= number <= max(1, len(header)):
+            raise InputError(f"{name}: has {len(header)} columns, and no column {field}")
         return number - 1
-    if field not in head:
-        raise InputError(f"{name}: has no column {field!r}; it has {', '.join(head)[:200]}")
-    return head.index(field)
+    if field not in header:
+        raise InputError(f"{name}: has no column {field!r}; it has {', '.join(header)[:200]}")
+    return header.index(field)
 
 
 def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> DocumentPlan:
-    """Translate fields of JSON objects, one a line; outer.inner is an inner field. A field may be a list of texts."""
+    """Translate fields of JSON objects, an object a line: texts or lists of texts; outer.inner is an inner field."""
     page, position = decode_text(data, name), 0
     texts = dict[tuple[int, int], str]()  # [start, end) of a text -> the text
     for number, line in enumerate(lines_of(page), 1):
@@ -124,28 +124,28 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Docum
 
 
 def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
-    """(path of names and indices, text) of each text that a record's field has."""
-    head, _, tail = field.partition(".")
+    """(path of names and indices, text) of each text that a record has in a field; ``path`` of the record itself."""
+    outer, _, inner = field.partition(".")
     if not isinstance(record, dict):
         return []
-    if field in record or not tail:
-        head, tail = field, ""
-    value = record.get(head)
-    if tail:
-        return _texts_at(value, tail, *path, head)
+    if field in record or not inner:
+        outer, inner = field, ""
+    value = record.get(outer)
+    if inner:
+        return _texts_at(value, inner, *path, outer)
     if isinstance(value, list):
-        return [((*path, head, number), item) for number, item in enumerate(value) if isinstance(item, str)]
-    return [((*path, head), value)] if isinstance(value, str) else []
+        return [((*path, outer, number), item) for number, item in enumerate(value) if isinstance(item, str)]
+    return [((*path, outer), value)] if isinstance(value, str) else []
 
 
 def string_spans(text: str) -> dict[Path, tuple[int, int]]:
-    """Path -> [start, end) of each string value in a JSON text; of a repeated name the last value."""
+    """Path -> [start, end) of each string value in a JSON text; a repeated name has its last value."""
     spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', text):
         match token[0]:
-            case "{" | "[" as opened:
-                path.append(None if opened == "{" else 0)
-                is_key = opened == "{"
+            case "{" | "[" as bracket:
+                path.append(None if bracket == "{" else 0)
+                is_key = bracket == "{"
             case "}" | "]":
                 path.pop()
             case ",":

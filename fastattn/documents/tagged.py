@@ -1,4 +1,4 @@
-"""Text with XML tags, as translation services get it: tags stay around their words, byte for byte."""
+"""Text with XML tags, as clients send it to translation services: tags stay around their words, byte for byte."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from fastattn.documents.html import match_tags
 from fastattn.documents.marks import Marked, marked_from_tags
 from fastattn.documents.texts import DocumentPlan, decode_text
 
-# What stays whole: its beginning -> its end.
+# The beginning of a section that stays whole -> its end.
 _SECTIONS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<!": ">"}
 _DOCTYPE = re.compile(r"<!DOCTYPE[^<>\[]*\[")
 _TAG = re.compile(r"</?[^\s<>/=\"'!?]+(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
@@ -21,8 +21,8 @@ _NAME = re.compile(r"</?([^\s<>/]+)")
 class XmlRules(NamedTuple):
     """Which tags end a sentence.
 
-    outline  whether those do of elements that stand beside no text; else only ``splitting`` ones
-    splitting, inside, ignored  names of tags that end a sentence, that stand within one, whose text stays untranslated
+    outline  whether tags of elements whose parents have no text of their own do; else only ``splitting`` ones
+    splitting, inside, ignored  names of tags that end a sentence, that end none, whose text stays untranslated
     """
 
     outline: bool = True
@@ -32,10 +32,7 @@ class XmlRules(NamedTuple):
 
 
 class XmlToken(NamedTuple):
-    """A piece of the source; kinds: "open", "close", "alone", "kept", "text".
-
-    text  what a reader sees of it
-    """
+    """A piece of the source, and the text that a reader sees; kinds: "open", "close", "alone", "kept", "text"."""
 
     kind: str
     name: str
@@ -47,28 +44,28 @@ OUTLINE = XmlRules()
 
 
 def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> DocumentPlan:
-    """The text with its sentences translated; attributes, comments and CDATA stay."""
+    """Translate the text's sentences; attributes, comments and CDATA stay."""
     tokens = _tokens(decode_text(data, name))
     closers = match_tags([(token.kind, token.name) for token in tokens])
-    inline, sentences, at = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
-    while at < len(tokens):
-        token, end = tokens[at], at + 1
+    inline, sentences, index = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
+    while index < len(tokens):
+        token, end = tokens[index], index + 1
         if token.name in rules.ignored and token.kind == "open":
-            end = closers.get(at, at) + 1
-            source, text = ("".join(part) for part in zip(*((inner.source, inner.text) for inner in tokens[at:end])))
+            end = closers.get(index, index) + 1
+            source, text = map("".join, zip(*((inner.source, inner.text) for inner in tokens[index:end])))
             sentences[-1].append(XmlToken("kept", token.name, source, text))
         elif token.kind in ("text", "alone", "kept") or token.name in inline:
             sentences[-1].append(token)
         else:
             sentences += [[token], []]
-        at = end
+        index = end
     texts = [_marked(sentence) for sentence in sentences]
     answers = yield texts
-    return "".join(map(_written, sentences, texts, answers)).encode()
+    return "".join(map(_render_sentence, sentences, texts, answers)).encode()
 
 
 def _tokens(source: str) -> list[XmlToken]:
-    tokens, position, absent = list[XmlToken](), 0, set[str]()  # ends that do not come any more
+    tokens, position, absent = list[XmlToken](), 0, set[str]()  # absent: ends of sections that do not follow any more
     while position < len(source):
         end, kind, name = _section_end(source, position, absent), "kept", ""
         if end < 0 and (tag := _TAG.match(source, position)):
@@ -79,15 +76,15 @@ def _tokens(source: str) -> list[XmlToken]:
         else:
             end = source.find("<", position + 1)
             end = len(source) if end < 0 else end
-            for number, text in enumerate(_ENTITY.split(source[position:end])):
-                kind, shown = ("kept", text) if number % 2 else ("text", html.unescape(text))
-                tokens += [XmlToken(kind, "", text, shown)] if text else []
+            for number, piece in enumerate(_ENTITY.split(source[position:end])):
+                kind, text = ("kept", piece) if number % 2 else ("text", html.unescape(piece))
+                tokens += [XmlToken(kind, "", piece, text)] if piece else []
         position = end
     return tokens
 
 
 def _section_end(source: str, position: int, absent: set[str]) -> int:
-    """The end of a comment, CDATA, declaration or instruction that begins here; -1 if none does."""
+    """The end of a comment, CDATA, declaration or instruction that begins here; -1 if none does. Extends ``absent``."""
     for opening, closing in _SECTIONS.items():
         if source.startswith(opening, position):
             closing = "]>" if _DOCTYPE.match(source, position) else closing
@@ -100,21 +97,21 @@ def _section_end(source: str, position: int, absent: set[str]) -> int:
 
 
 def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: XmlRules) -> frozenset[str]:
-    """The names of tags that stand within a sentence."""
+    """The names of tags that do not end a sentence."""
     names = frozenset(token.name for token in tokens)
     if rules.outline:
-        parents, parent_of, with_text = [-1], dict[int, int](), set[int]()
+        parents, parent_of, parents_of_text = [-1], dict[int, int](), set[int]()
         closing = set(closers.values())
         for number, token in enumerate(tokens):
             if number in closing:
                 parents.pop()
             elif token.kind == "text" and token.source.strip():
-                with_text.add(parents[-1])
+                parents_of_text.add(parents[-1])
             elif token.kind == "open":
                 parent_of[number] = parents[-1]
                 if number in closers:
                     parents.append(number)
-        names = frozenset(tokens[number].name for number, parent in parent_of.items() if parent in with_text)
+        names = frozenset(tokens[number].name for number, parent in parent_of.items() if parent in parents_of_text)
     return (names - rules.splitting) | rules.inside
 
 
@@ -127,7 +124,7 @@ def _marked(sentence: Sequence[XmlToken]) -> Marked:
     return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, tag_of)
 
 
-def _written(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:
+def _render_sentence(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:
     """A sentence's translation; an unchanged sentence stays byte for byte."""
     if answer == text:
         return "".join(token.source for token in sentence)

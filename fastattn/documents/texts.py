@@ -1,4 +1,4 @@
-"""What readers of several forms share: decoding, division of text into lines, edits in place."""
+"""Functions of several forms: decoding, division of text into lines, edits in place."""
 
 import codecs
 import contextlib
@@ -19,7 +19,7 @@ REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf
 
 
 def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:
-    """The text of a document; InputError if its bytes are not of the charset. A UTF-16 byte order mark goes first."""
+    """The text of a document in a charset, or in UTF-16 if a byte order mark says so; InputError for other bytes."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         charset = "utf-16"
     try:
@@ -50,10 +50,7 @@ def reports_missing_library(form: str) -> Iterator[None]:
 
 
 def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
-    """Break a text into as many lines as there are lengths, in the same proportions as nearly as words allow.
-
-    no_start  a pattern with which no line after the first may begin
-    """
+    """Break a text between words into lines of about these proportions; ``no_start`` begins none after the first."""
     total, lines, start = max(1, sum(lengths)), list[str](), 0
     breaks = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not no_start.match(text, match.end())]
     if any(map(is_spaceless, text)):

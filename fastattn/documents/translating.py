@@ -19,7 +19,7 @@ from fastattn.documents.marks import (
     keep_matches,
     keeps_invariants,
     project_marks,
-    repeats_kept_names,
+    repeats_names_or_moves_marks,
     split_blanks,
 )
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
@@ -41,13 +41,13 @@ from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lin
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
-from fastattn.text.invariants import MESSAGE, branches
+from fastattn.text.invariants import ICU_MESSAGE, branch_spans
 from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 
 
 def translate_text(data: bytes, name: str) -> DocumentPlan:
-    """Plain text, translated line by line; line ends and blanks around lines stay."""
+    """Translate plain text line by line; line ends and blanks around lines stay."""
     answers = yield [Marked(line) for line in lines_of(decode_text(data, name))]
     return "".join(answer.text for answer in answers).encode()
 
@@ -58,7 +58,7 @@ REVIEWED_FORMS = frozenset(("po", "xliff", "xcstrings"))
 LANGUAGE_FORMS = frozenset(("html", "epub", "json", "yaml", "xcstrings"))
 _FORBIDDEN_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
-_TRANSLATIONS: dict[str, Callable[..., DocumentPlan]] = {
+_TRANSLATE_FUNCTIONS: dict[str, Callable[..., DocumentPlan]] = {
     "txt": translate_text,
     "html": translate_html,
     "md": translate_markdown,
@@ -113,9 +113,9 @@ def translate_document(
                 "jsonl", "txt", or "xml"
     name        of the document, for errors
     fields      the fields to translate of a table or of records
-    extras      other parts to translate: "comments" of docx and odt, "front-matter": title and description of md
+    extras      more to translate: "comments" of docx and odt, "front-matter" (title and description) of md
     language    of the translation, written at the root of pages and books; None: ``target_lang`` of options, if any
-    rules       of "xml", which is a text with tags: XmlRules
+    rules       which tags end a sentence in "xml", a text with tags
     mark_fuzzy  whether translations in a catalog (po, xliff, xcstrings) are marked as to be reviewed
     options     of ``Translator.translate``, without details
 
@@ -139,19 +139,19 @@ def translate_document(
     arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
     arguments |= {"rules": rules} if rules is not None else {}
     arguments |= {"fuzzy": True} if mark_fuzzy and form in REVIEWED_FORMS else {}
-    plan = _TRANSLATIONS[form](content if form in TEXT_FORMS else data, name, **arguments)
-    kept_count = unchanged = 0
+    plan = _TRANSLATE_FUNCTIONS[form](content if form in TEXT_FORMS else data, name, **arguments)
+    kept_count = failures = 0
     try:
         texts = next(plan)
         while True:
             kept_count += sum(map(count_kept_characters, texts))
             answers, count = _translate_texts(translator, texts, options)
-            unchanged += count
+            failures += count
             texts = plan.send(answers)
-    except StopIteration as finished:
-        if unchanged:
-            warn(f"{name}: {counted(unchanged, 'text')} left untranslated: no translation keeps what stands for itself")
-        output = bytes(finished.value)
+    except StopIteration as stop:
+        if failures:
+            warn(f"{name}: {counted(failures, 'text')} left untranslated: no translation keeps what stands for itself")
+        output = bytes(stop.value)
         if form in TEXT_FORMS:
             output = bom + (output.decode().encode(encoding) if encoding else output)
         document = TranslatedDocument(output)
@@ -164,25 +164,25 @@ def translate_document(
 def _translate_texts(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[list[Marked], int]:
     """(each text's translation, with its marks and the blanks around it; how many texts could not be translated).
 
-    Texts without letters stay. An ICU message that is the whole text has its branches translated; one within a sentence
-    stays. If a translation loses or adds invariants, such as addresses, the pieces between the text's marks are
-    translated one by one; if those translations do so too, the text stays.
+    Texts without letters stay. If an ICU message is the whole text, its branches are translated; a message within a
+    sentence stays. If a translation loses or adds invariants, such as addresses, the pieces between the text's marks
+    are translated one by one; if that loses or adds invariants too, the text stays.
     """
-    if messages := {n: branches(text.text) for n, text in enumerate(texts) if MESSAGE.fullmatch(text.text)}:
+    if messages := {n: branch_spans(text.text) for n, text in enumerate(texts) if ICU_MESSAGE.fullmatch(text.text)}:
         branch_texts = [Marked(texts[n].text[start:end]) for n, spans in messages.items() for start, end in spans]
         other_texts = [text for n, text in enumerate(texts) if n not in messages]
-        answers, unchanged = _translate_texts(translator, [*branch_texts, *other_texts], options)
-        remaining = iter(answers)
-        answered = {
-            n: Marked(apply_edits(texts[n].text, [(*span, next(remaining).text) for span in spans]))
+        answers, failures = _translate_texts(translator, [*branch_texts, *other_texts], options)
+        answer_iterator = iter(answers)
+        message_answers = {
+            n: Marked(apply_edits(texts[n].text, [(*span, next(answer_iterator).text) for span in spans]))
             for n, spans in messages.items()
         }
-        return [answered[n] if n in answered else next(remaining) for n in range(len(texts))], unchanged
+        return [message_answers[n] if n in messages else next(answer_iterator) for n in range(len(texts))], failures
     split_texts = [split_blanks(text) for text in texts]
     cores = [keep_matches(core) for _, core, _ in split_texts]
-    lettered = [core for core in cores if _has_letters(core)]
-    plain = _translate_plain(translator, (core.text for core in lettered if not core.marks), options)
-    marked, unchanged = _translate_marks(translator, [core for core in lettered if core.marks], options)
+    lettered_cores = [core for core in cores if _has_letters(core)]
+    plain = _translate_plain(translator, (core.text for core in lettered_cores if not core.marks), options)
+    marked, failures = _translate_marks(translator, [core for core in lettered_cores if core.marks], options)
     answers = [
         Marked(plain.get(core.text, core.text)) if not core.marks else next(marked) if _has_letters(core) else core
         for core in cores
@@ -190,7 +190,7 @@ def _translate_texts(translator: Any, texts: Sequence[Marked], options: dict[str
     return [
         text if answer == core else join_marked((Marked(before), answer, Marked(behind)))
         for text, (before, _, behind), core, answer in zip(texts, split_texts, cores, answers)
-    ], unchanged
+    ], failures
 
 
 def _translate_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[Iterator[Marked], int]:
@@ -202,39 +202,38 @@ def _translate_marks(translator: Any, texts: Sequence[Marked], options: dict[str
     answers = list(texts)
     for n, answer in zip(uncrowded, translator.translate_iter([texts[n].text for n in uncrowded], **options | details)):
         links = word_links(texts[n].text, answer) if aligns else ()
-        answers[n] = project_marks(texts[n], _writable(texts[n].text, answer.text), links)
-    pairs = zip(texts, answers)
-    faithful = [keeps_invariants(text, answer) and not repeats_kept_names(text, answer) for text, answer in pairs]
+        answers[n] = project_marks(texts[n], _clean_translation(texts[n].text, answer.text), links)
+    faithful = [keeps_invariants(*pair) and not repeats_names_or_moves_marks(*pair) for pair in zip(texts, answers)]
     to_split = [n for n in range(len(texts)) if crowded[n] or not faithful[n]]
     pieces = (text.strip() for n in to_split for kind, text, _ in texts[n].pieces() if kind == "text")
     pieces = (piece for piece in pieces if any(map(str.isalpha, piece)))
     piece_answers = _translate_plain(translator, pieces, options) if to_split else {}
-    unchanged = 0
+    failures = 0
     for n in to_split:
-        answers[n] = _translated_in_pieces(texts[n], piece_answers)
+        answers[n] = _with_piece_answers(texts[n], piece_answers)
         if not keeps_invariants(texts[n], answers[n]):
-            answers[n], unchanged = texts[n], unchanged + 1
-    return iter(answers), unchanged
+            answers[n], failures = texts[n], failures + 1
+    return iter(answers), failures
 
 
 def _translate_plain(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
-    distinct = list(dict.fromkeys(texts))
-    answers = zip(distinct, translator.translate_iter(distinct, **options))
-    return {text: _writable(text, answer) for text, answer in answers}
+    """Text -> its translation, for texts without marks."""
+    distinct_texts = list(dict.fromkeys(texts))
+    answers = zip(distinct_texts, translator.translate_iter(distinct_texts, **options))
+    return {text: _clean_translation(text, answer) for text, answer in answers}
 
 
-def _writable(text: str, translation: str) -> str:
+def _clean_translation(text: str, translation: str) -> str:
     """A translation without control characters and lone surrogates, and without line ends if its text has none."""
     if translation != text and "\n" not in text:
         translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN_CHARACTERS.sub("\ufffd", translation)
 
 
-def _translated_in_pieces(marked: Marked, answers: Mapping[str, str]) -> Marked:
-    """A text with the pieces between its marks translated one by one; the blanks around each piece stay."""
-    pieces, length = list[str](), 0
+def _with_piece_answers(marked: Marked, answers: Mapping[str, str]) -> Marked:
+    """A text with the pieces between its marks replaced by their ``answers``; the blanks around each piece stay."""
+    pieces, position, length = list[str](), 0, 0
     positions = {0: 0}  # position in the text -> position in the translation
-    position = 0
     for kind, text, _ in marked.pieces():
         if kind in ("text", "kept"):
             core = text.strip()
@@ -247,6 +246,6 @@ def _translated_in_pieces(marked: Marked, answers: Mapping[str, str]) -> Marked:
 
 
 def _has_letters(marked: Marked) -> bool:
-    """Whether a text has letters and no mark keeps all of it."""
+    """Whether a text has letters, and no mark keeps the whole text."""
     is_kept = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
     return not is_kept and any(map(str.isalpha, marked.text))

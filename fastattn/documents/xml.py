@@ -44,7 +44,7 @@ def take_text(
 ) -> Marked:
     """Empty an element and return its text, with a mark for each inner element.
 
-    encloses     whether an inner element's text is a part of the sentence; other elements stay as they are
+    encloses     whether an inner element's text is a part of the sentence; the content of other elements stays
     shows_blank  (inner element, depth) -> whether the element is shown as a blank between words
     """
     text, marks = element.text or "", list[Mark]()
@@ -72,20 +72,20 @@ def take_text(
 
 def give_text(element: Element, marked: Marked) -> None:
     """Put a text and its marks' elements into an element that ``take_text`` emptied."""
-    open_elements, closed = [element], None  # closed: the element whose tail the next text is
+    open_elements, previous = [element], None  # previous: the closed element whose tail is the next text
     for kind, text, child in marked.pieces():
         if kind == "open":
             open_elements[-1].append(child)
             open_elements.append(child)
-            closed = None
+            previous = None
         elif kind == "kept" and child is not None:
             open_elements[-1].append(child)
-            closed = child
+            previous = child
         elif kind == "close":
-            closed = open_elements.pop()
+            previous = open_elements.pop()
         elif not text:
             continue
-        elif closed is not None:
-            closed.tail = (closed.tail or "") + text
+        elif previous is not None:
+            previous.tail = (previous.tail or "") + text
         else:
             open_elements[-1].text = (open_elements[-1].text or "") + text

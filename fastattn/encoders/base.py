@@ -1,4 +1,4 @@
-"""Base of all encoder classes, and batches of sentences; batches of several callers share passes of the model."""
+"""The base of all encoder classes, and batches of sentences, which share passes of the model with other callers'."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -21,10 +21,9 @@ from fastattn.system.progress import Progress
 if TYPE_CHECKING:
     from fastattn.text.huggingface import TextToken
 
-# Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
-# to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
-MOST_ROWS = 1024
-LEAST_ROWS = 256
+# Rows of a pass: few enough to bound memory and for the cores to finish together, enough for matrix products at full
+# speed. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
+MOST_ROWS, LEAST_ROWS = 1024, 256
 
 # From the last hidden states of a batch, (rows_ND, starts_B1), to one result for each text of the batch.
 ResultMaker: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
@@ -81,7 +80,7 @@ class EncoderBase(ModelBase):
         return head
 
     def _expect_head(self, checkpoint: Checkpoint, expectation: str) -> HeadSpec:
-        """The checkpoint's head; CheckpointError where it has none."""
+        """The checkpoint's head; CheckpointError, which says what is expected, if there is no head."""
         head = checkpoint.spec.head
         if head is None:
             raise CheckpointError(f"{expectation} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
@@ -133,9 +132,9 @@ class EncodingBatch:
     """Sentences of one caller; the batch's result is what ``make_results`` returns.
 
     ids_B         int32, one array a sentence
-    make_results  gets the rows of a pass; starts_B1 says where in them the batch's sentences are
-    types_B       the token types of the ids; None: 0
-    visible_B     a number n a sentence: its ids attend to its first n ids; -n: to its last n ids; None: to all
+    make_results  gets the rows of a pass, and as starts_B1 where the batch's sentences begin and the last one ends
+    types_B       the token types of the ids; None: all 0
+    visible_B     for each sentence n or -n: its ids attend to its first or its last n ids alone; None: to all ids
     Either all batches of a model have types_B or none has; the same holds for visible_B.
     """
 
@@ -157,6 +156,7 @@ class EncodingWorker:
         self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
+        """Encode the next waiting batches in a pass; False if no batch waits."""
         rows = 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
@@ -167,19 +167,19 @@ class EncodingWorker:
         tickets = self.slot.take(has_room)
         if not tickets:
             return False
-        rows_ND, starts_B1 = self.encode(*(_concatenated(tickets, name) for name in ("ids_B", "types_B", "visible_B")))
-        first = 0
+        rows_ND, starts_B1 = self.encode(*(_join(tickets, name) for name in ("ids_B", "types_B", "visible_B")))
+        begin = 0  # the number of a batch's first sentence
         for ticket in tickets:
-            end = first + len(ticket.job.ids_B)
-            self.slot.finish(ticket, ticket.job.make_results(rows_ND, starts_B1[first : end + 1]))
-            first = end
+            end = begin + len(ticket.job.ids_B)
+            self.slot.finish(ticket, ticket.job.make_results(rows_ND, starts_B1[begin : end + 1]))
+            begin = end
         return True
 
     def drop(self) -> None:
         """Do nothing: between two passes no batch is in progress."""
 
 
-def _concatenated(tickets: Sequence[Ticket], name: str) -> Any:
+def _join(tickets: Sequence[Ticket], name: str) -> Any:
     """The attribute ``name`` of all tickets' batches, end to end; None where the attribute is None."""
     if getattr(tickets[0].job, name) is None:
         return None
@@ -192,11 +192,10 @@ def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
     Sentences of similar length share a batch, so that the cores' shares are even. With too little work for batches on
     every core, all cores share each batch; otherwise each core takes whole batches.
     """
-    total, max_rows = sum(lengths), MOST_ROWS
-    if threads > 1 and total >= 2 * LEAST_ROWS * threads:
-        max_rows = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
-    batches: list[list[int]] = []
-    rows = 0
+    total_rows, max_rows = sum(lengths), MOST_ROWS
+    if threads > 1 and total_rows >= 2 * LEAST_ROWS * threads:
+        max_rows = min(MOST_ROWS, max(LEAST_ROWS, total_rows // (4 * threads)))
+    batches, rows = list[list[int]](), 0
     for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
         if not batches or rows + lengths[b] > max_rows:
             batches.append([])
@@ -217,7 +216,7 @@ def plan_batches(
     visible_B: Sequence[int] | None = None,
     noun: str = "texts",
 ) -> Plan:
-    """The results of the sentences, in their order: float32 [B, width]; without a width a list of any objects.
+    """A plan of the sentences' results, in their order: float32 [B, width]; without a width a list of any objects.
 
     maker_for           from the numbers of a batch's sentences to the function that makes their results
     types_B, visible_B  as in EncodingBatch

@@ -1,6 +1,6 @@
-"""CrossEncoder: pairs of texts in, scores out; also by a Qwen3-Reranker, a language model that says yes or no.
+"""CrossEncoder: pairs of texts in, scores out, by an encoder or by a Qwen3-Reranker.
 
-The prompt of such a model has an instruction, a query and a document (Zhang 2025).
+A Qwen3-Reranker is a language model that says yes or no to an instruction, a query and a document (Zhang 2025).
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import check_ignored_options, progress_bar
-from fastattn.encoders.text_classifier import HeadedModel, activated, checked_pairs
+from fastattn.encoders.text_classifier import HeadedModel, apply_activation, checked_pairs
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import (
     CheckpointError,
@@ -43,7 +43,7 @@ PROMPT = PairPrompt(
 )
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 QWEN_TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # in Qwen 3's tokenizer.json
-RERANKER_WORD = "rerank"  # only its name tells a reranker from Qwen's chat models: tokens and template are the same
+RERANKER_WORD = "rerank"  # only the name tells a reranker from Qwen's chat models: tokens and template are the same
 
 
 class CrossEncoder(HeadedModel):
@@ -55,7 +55,7 @@ class CrossEncoder(HeadedModel):
     with Qwen 3's tokens, and "rerank" in the name of its file or folder, is read as a Qwen3-Reranker: a score is then
     the probability of "yes" against "no" after the prompt of Qwen's card; ``prompt`` replaces the card's instruction,
     and of a pair that is too long the document's end is cut.
-    Raises CheckpointError for a path without a valid checkpoint of either kind of model.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder that classifies or of a Qwen3-Reranker.
     """
 
     _yes_or_no = False
@@ -126,23 +126,23 @@ class CrossEncoder(HeadedModel):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        before = find_prompt(self._text, prompt_name, prompt)
+        chosen_prompt = find_prompt(self._text, prompt_name, prompt)
         activation = self._text.scores if activation_fn is None else activation_fn
         check_known("activation_fn", activation, SCORES)
         needs_softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
         check_ignored_options(batch_size, convert_to_numpy, "scores")
-        pair_list, single = checked_pairs(pairs)
-        pair_list = self._with_prompt(pair_list, before)
-        if single:
+        pair_list, is_single = checked_pairs(pairs)
+        pair_list = self._with_prompt(pair_list, chosen_prompt)
+        if is_single:
             numbers_BF = self._run_alone(partial(self._plan_pairs, pair_list))
         else:
             with progress_bar(show_progress_bar) as progress:
                 numbers_BF = self._scheduler.run(partial(self._plan_pairs, pair_list, progress))
-        scores_BF = activated(activation, numbers_BF)
+        scores_BF = apply_activation(activation, numbers_BF)
         if needs_softmax:
-            scores_BF = activated("softmax", scores_BF)
+            scores_BF = apply_activation("softmax", scores_BF)
         scores = scores_BF[:, 0] if self.num_labels == 1 else scores_BF
-        return scores[0] if single else scores
+        return scores[0] if is_single else scores
 
     def rank(
         self,
@@ -156,7 +156,7 @@ class CrossEncoder(HeadedModel):
 
         top_k             how many documents to return; None: all
         return_documents  True: add "text", the document itself
-        options           of ``predict``
+        options           options of ``predict``
         Equal scores are in the documents' order; scores that are no numbers come last.
         Raises InputError for a checkpoint of several labels.
         """
@@ -169,19 +169,18 @@ class CrossEncoder(HeadedModel):
             raise InputError(f"query must be a str, got {type(query).__name__}")
         texts = check_texts("documents", check_several("documents", documents, "several str"))
         scores = self.predict([(query, text) for text in texts], **options).tolist()
-        best = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
-        ranked: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in best]
-        if adds_texts:
-            for entry in ranked:
-                entry["text"] = texts[entry["corpus_id"]]
-        return ranked
+        order = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
+        entries: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in order]
+        for entry in entries if adds_texts else ():
+            entry["text"] = texts[entry["corpus_id"]]
+        return entries
 
 
 def as_reranker(checkpoint: Checkpoint, forced: bool = False) -> Checkpoint:
-    """The checkpoint of a language model with Qwen 3's tokens as an encoder's with a head; any other one unchanged.
+    """The checkpoint of a language model with Qwen 3's tokens as an encoder's with a head; other checkpoints unchanged.
 
     The head's number for a prompt's last row is the logit of "yes" less that of "no". Raises CheckpointError for such a
-    language model, unless ``forced``, where no name of its files and their last three folders has RERANKER_WORD in it.
+    language model if RERANKER_WORD is in no name of its files or their last three folders, unless ``forced``.
     """
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in QWEN_TOKENS):
@@ -209,7 +208,7 @@ def as_reranker(checkpoint: Checkpoint, forced: bool = False) -> Checkpoint:
 def encode_in_prompt(
     pairs: Sequence[tuple[str, str]], prompt: PairPrompt, tokenizer: HuggingFaceTokenizer, threads: int
 ) -> list[np.ndarray]:
-    """int32 ids of each pair between the prompt's ``before`` and ``after``; first texts begin with the instruction."""
+    """int32 ids of each pair between the prompt's ``before`` and ``after``; its headings are in the pairs' texts."""
     before, after = tokenizer.encode_whole([prompt.before, prompt.after])
     room = max(tokenizer.max_length - len(before) - len(after), 0)
     ids_B = tokenizer.encode_whole([first + second for first, second in pairs], threads)

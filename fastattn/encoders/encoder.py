@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # for batches of similar lengths on every core. A window ends earlier where its texts have WINDOW_CHARACTERS.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
+NumberedTexts = Iterator[tuple[int, str]]
 
 
 class Encoder(EncoderBase):
@@ -80,8 +81,8 @@ class Encoder(EncoderBase):
         """The checkpoint's prompts by name."""
         return super().prompts if self._takes_texts else {}
 
-    def _expect_input(self, noun: str, accepted: bool) -> None:
-        if not accepted:
+    def _expect_input(self, noun: str, is_taken: bool) -> None:
+        if not is_taken:
             raise InputError(f"this model takes no {noun}: see Encoder.encode{'' if noun == 'pictures' else '_images'}")
 
     def _vector_options(self, **options: Any) -> VectorOptions:
@@ -120,7 +121,7 @@ class Encoder(EncoderBase):
 
         prompt_name, prompt   put before every text: the checkpoint's prompt of that name (see ``prompts``), or a text
                               of your own, which wins over a name, "" for none; None: the checkpoint's default prompt
-        task                  "query" or "document": the default is the prompt of that name, "" where there is none
+        task                  "query" or "document": the default is the prompt of that name, "" if there is none
         normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
                               only; False: never (sentence-transformers' False is None here)
         truncate_dim          keep this many first dimensions (Matryoshka vectors); None: as the checkpoint says, else
@@ -214,12 +215,12 @@ class Encoder(EncoderBase):
         """
         self._expect_input("pictures", self._image_spec is not None)
         width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        normalize, single = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
+        normalize, is_single = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
         with progress_bar(show_progress_bar) as progress:
-            pictures = [images] if single else check_several("images", images, "a picture or several")
+            pictures = [images] if is_single else check_several("images", images, "a picture or several")
             vectors_BE = self._picture_vectors.encode(pictures, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
-        return vectors_BE[0] if single else vectors_BE
+        return vectors_BE[0] if is_single else vectors_BE
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -260,13 +261,13 @@ class Encoder(EncoderBase):
         """
         self._expect_input("texts", self._takes_texts)
 
-        def rows(rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
-            pairs = zip(starts_B1.tolist(), starts_B1.tolist()[1:])
-            return [np.array(self._loaded.ops.take_rows(rows_ND, np.arange(*pair))) for pair in pairs]
+        def split_rows(rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
+            bounds = zip(starts_B1.tolist(), starts_B1.tolist()[1:])
+            return [np.array(self._loaded.ops.take_rows(rows_ND, np.arange(*start_end))) for start_end in bounds]
 
         def plan(texts: list[str], progress: Progress | None) -> Plan:
             ids_B = self._tokenizer.encode(texts, self._loaded.threads)
-            return (yield from plan_batches(ids_B, lambda numbers: rows, self._loaded.threads, progress))
+            return (yield from plan_batches(ids_B, lambda numbers: split_rows, self._loaded.threads, progress))
 
         return self._run(plan, texts)
 
@@ -289,13 +290,13 @@ class Encoder(EncoderBase):
         return similarity_pairwise(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def _plan_for(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
-        """(scheduler, function from a Progress to the plan) for the vectors of the texts."""
+        """(the scheduler, the function from a Progress to the plan) of the texts' vectors."""
         pool = self._pool_for(len(texts))
         if pool is None:
             return self._scheduler, partial(self._text_vectors.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
-            self._text_vectors.check(texts, options)
+            self._text_vectors.check_lengths(texts, options)
             return (yield from pool.plan(texts, options, progress))
 
         return pool.scheduler, plan
@@ -304,18 +305,19 @@ class Encoder(EncoderBase):
         self, pool: "EncodingProcesses", texts: Iterable[str], options: VectorOptions
     ) -> Iterator[np.ndarray]:
         """``encode_iter`` by worker processes; this process encodes the first texts: a short call may have no more."""
-        numbered = enumerate(texts)
-        yield from self._encode_windows(islice(numbered, pool.least_texts - 1), options)
-        yield from pool.stream(self._checked_texts(numbered, options), options)
+        numbered_texts = enumerate(texts)
+        yield from self._encode_windows(islice(numbered_texts, pool.least_texts - 1), options)
+        yield from pool.stream(self._checked_texts(numbered_texts, options), options)
 
-    def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
-        for number, text in numbered:
-            self._text_vectors.check([check_text("texts", text, number)], options, number)
+    def _checked_texts(self, numbered_texts: NumberedTexts, options: VectorOptions) -> Iterator[tuple[int, str]]:
+        """(length, text) of each text; raises what ``TextVectors.check_lengths`` raises."""
+        for number, text in numbered_texts:
+            self._text_vectors.check_lengths([check_text("texts", text, number)], options, number)
             yield len(text), text
 
-    def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
+    def _encode_windows(self, numbered_texts: NumberedTexts, options: VectorOptions) -> Iterator[np.ndarray]:
         first, size, failure = 0, FIRST_WINDOW, None
-        sized_texts = ((len(check_text("texts", text, number)), text) for number, text in numbered)
+        sized_texts = ((len(check_text("texts", text, number)), text) for number, text in numbered_texts)
         while failure is None:
             window, _, failure = read_ahead(sized_texts, WINDOW_CHARACTERS, size)
             plan = partial(self._text_vectors.plan, options=options, first=first)
@@ -334,7 +336,7 @@ class Encoder(EncoderBase):
 class TokenLimit:
     """Compares the numbers of tokens of texts with an encoder's ``max_length``.
 
-    options  of ``Encoder.encode``; only those that choose a prompt matter
+    options  options of ``Encoder.encode``, of which those that choose a prompt matter
     """
 
     def __init__(self, encoder: Encoder, options: Mapping[str, Any]):

@@ -79,7 +79,7 @@ class MaskedLanguageModel(EncoderBase):
     def _result(
         self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
     ) -> list[Any]:
-        tokenizer, single = self._tokenizer, len(positions) == 1
+        tokenizer, is_single = self._tokenizer, len(positions) == 1
         tokens_of_masks = []
         for position, log_probs_k, ids_k in zip(positions, log_probs_Rk, ids_Rk):
             tokens = []
@@ -87,8 +87,8 @@ class MaskedLanguageModel(EncoderBase):
                 filled_ids = ids.copy()
                 filled_ids[position] = token
                 # skip_special would drop the remaining masks too
-                sequence = tokenizer.decode(filled_ids.tolist(), skip_special=single)
+                sequence = tokenizer.decode(filled_ids.tolist(), skip_special=is_single)
                 text = tokenizer.decode([token], skip_special=False)
                 tokens.append({"score": score, "token": token, "token_str": text, "sequence": sequence})
             tokens_of_masks.append(tokens)
-        return tokens_of_masks[0] if single else tokens_of_masks
+        return tokens_of_masks[0] if is_single else tokens_of_masks

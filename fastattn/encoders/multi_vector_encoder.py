@@ -1,4 +1,4 @@
-"""MultiVectorEncoder: texts in, a vector a token out; queries and documents are compared token by token: ColBERT."""
+"""MultiVectorEncoder: texts in, a vector a token out, by which queries and documents are compared (ColBERT)."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from fastattn.encoders.vector_head import DenseLayers, check_dense, find_prompt
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import MOST_FILLED, MultiVectorText
+from fastattn.spec.text_spec import MAX_EXPANSION, MultiVectorText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import unit_length
@@ -44,13 +44,15 @@ class MultiVectorEncoder(EncoderBase):
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.keep_whole(settings.markers)
-        unknown, indices = tokenizer.unknown, (tokenizer.index(word) for word in settings.skipped)
+        unknown, indices = tokenizer.unknown_id, (tokenizer.index(word) for word in settings.skipped)
         self._skipped_ids = np.array([i for i in indices if i is not None and i != unknown], np.int32)
         self._expansion_id = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._expansion_id is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
-        if settings.expansion > MOST_FILLED:
-            raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
+        if settings.expansion > MAX_EXPANSION:
+            raise CheckpointError(
+                f"queries should be filled up to at most {MAX_EXPANSION} ids, not {settings.expansion}"
+            )
         specials = tokenizer.max_length - tokenizer.room
         for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):
             if length < specials + 1 or (limit and length > limit):
@@ -98,8 +100,8 @@ class MultiVectorEncoder(EncoderBase):
         prompt_name, prompt  put before every text, chosen as for ``Encoder.encode``
         Raises InputError for other values.
         """
-        before = find_prompt(self._text, prompt_name, prompt, task)
-        return self._run(partial(self._plan, before, task), texts, show_progress_bar)
+        chosen_prompt = find_prompt(self._text, prompt_name, prompt, task)
+        return self._run(partial(self._plan, chosen_prompt, task), texts, show_progress_bar)
 
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
@@ -108,8 +110,8 @@ class MultiVectorEncoder(EncoderBase):
         or the mean where the checkpoint says so; -inf for a document without vectors.
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
-        single = isinstance(queries, np.ndarray) and queries.ndim == 2
-        queries_Q = _checked_vectors("queries", [queries] if single else queries, self.dimension)
+        is_single = isinstance(queries, np.ndarray) and queries.ndim == 2
+        queries_Q = _checked_vectors("queries", [queries] if is_single else queries, self.dimension)
         documents_D = _checked_vectors("documents", documents, self.dimension)
         scores_QD = np.empty((len(queries_Q), len(documents_D)), np.float32)
         ops = self._loaded.ops
@@ -126,7 +128,7 @@ class MultiVectorEncoder(EncoderBase):
                         scores_QD[q, first:end] = peaks_DT.sum(axis=1)
         if self._settings.mean:
             scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in queries_Q], np.float32)
-        return scores_QD[0] if single else scores_QD
+        return scores_QD[0] if is_single else scores_QD
 
     def _plan(self, prompt: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         settings, threads = self._settings, self._loaded.threads
@@ -174,10 +176,10 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     """float32 arrays [T, width]; InputError for anything else."""
     if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
         raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
-    checked = []
+    arrays = []
     for number, x_TE in enumerate(vectors):
         if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
             found = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
             raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
-        checked.append(np.ascontiguousarray(x_TE, np.float32))
-    return checked
+        arrays.append(np.ascontiguousarray(x_TE, np.float32))
+    return arrays

@@ -20,7 +20,7 @@ from fastattn.vectors.sparse import SparseVectors, checked_vectors, join_rows, s
 FORMATS = ("csr", "scipy")
 # Numbers of dense vectors in memory at once, 16 MB: zeros are dropped before the next texts' vectors are made.
 MOST_NUMBERS = 1 << 22
-# Rows of a text whose numbers for the vocabulary are in memory at once, where a vector is the sum over rows.
+# Rows of a text whose numbers for the vocabulary are in memory at once if a vector is the sum over rows.
 SUM_ROWS = 32
 
 
@@ -43,7 +43,7 @@ class SparseEncoder(EncoderBase):
         text = self._text
         self._settings = text.sparse or SparseText()
         self._similarity = "dot" if text.sparse is None else text.similarity
-        self._sparse = SparseHead(self._head, self._settings)
+        self._sparse_head = SparseHead(self._head, self._settings)
 
     @property
     def dimension(self) -> int:
@@ -69,10 +69,10 @@ class SparseEncoder(EncoderBase):
         format           "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
         Raises InputError for other values.
         """
-        before = find_prompt(self._text, prompt_name, prompt, task)
+        chosen_prompt = find_prompt(self._text, prompt_name, prompt, task)
         max_active = self._settings.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
         check_known("format", format, FORMATS)
-        rows = self._run(partial(self._plan, before, max_active), texts, show_progress_bar)
+        rows = self._run(partial(self._plan, chosen_prompt, max_active), texts, show_progress_bar)
         vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors
 
@@ -91,13 +91,12 @@ class SparseEncoder(EncoderBase):
         """
         k = None if top_k is None else check_count("top_k", top_k)
         sparse_vectors: SparseVectors = checked_vectors(vectors, self.dimension)
-        decoded = []
+        token_of, token_lists = self._tokenizer.token, []
         for row in range(len(sparse_vectors)):
             columns, numbers = sparse_vectors.row(row)
             order = np.argsort(-numbers, kind="stable")[:k]
-            token = self._tokenizer.token
-            decoded.append([(token(int(columns[i])) or "", float(numbers[i])) for i in order])
-        return decoded
+            token_lists.append([(token_of(int(columns[i])) or "", float(numbers[i])) for i in order])
+        return token_lists
 
     def similarity(self, a: Any, b: Any) -> np.ndarray:
         """similarity_AB float32 of vectors as ``encode`` returns them, by the checkpoint's function.
@@ -109,33 +108,30 @@ class SparseEncoder(EncoderBase):
     def _plan(self, prompt: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode([prompt + text for text in texts], threads)
-        make_rows = partial(self._sparse.rows, most=max_active)
+        make_rows = partial(self._sparse_head.rows, most=max_active)
         return (yield from plan_batches(ids_B, lambda _: make_rows, threads, progress))
 
 
 class SparseHead:
     """Makes sparse vectors from a Head's numbers for each token; CheckpointError for unknown settings."""
 
-    def __init__(self, head: Head, text: SparseText):
-        for setting, value, choices in (
-            ("pooling", text.pooling, SPARSE_POOLINGS),
-            ("activation", text.activation, SPARSE_ACTIVATIONS),
-        ):
-            if value not in choices:
-                raise CheckpointError(f"unknown {setting} {value!r} of sparse vectors; known: {', '.join(choices)}")
-        self._head, self._text = head, text
+    def __init__(self, head: Head, settings: SparseText):
+        for name, choices in (("pooling", SPARSE_POOLINGS), ("activation", SPARSE_ACTIVATIONS)):
+            if (value := getattr(settings, name)) not in choices:
+                raise CheckpointError(f"unknown {name} {value!r} of sparse vectors; known: {', '.join(choices)}")
+        self._head, self._settings = head, settings
 
     def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(columns int32, in ascending order, numbers float32 above 0) of each sentence.
+        """(columns int32 in ascending order, numbers float32 above 0) of each sentence.
 
-        most  how many of its greatest numbers a sentence keeps, of equal numbers those of lower columns; None: all
+        most  how many of a sentence's greatest numbers are kept, of equal numbers those of lower columns; None: all
         Raises CheckpointError where the weights give NaN or infinity.
         """
-        make_dense = self._max_pooled if self._text.pooling == "max" else self._sum_pooled
+        pool = self._max_pool if self._settings.pooling == "max" else self._sum_pool
         step = max(1, MOST_NUMBERS // self._head.spec.outputs)
         rows = []
         for first in range(0, len(starts_B1) - 1, step):
-            for columns, numbers in make_dense(rows_ND, starts_B1[first : first + step + 1]):
+            for columns, numbers in pool(rows_ND, starts_B1[first : first + step + 1]):
                 check_finite(numbers)
                 if most is not None and len(columns) > most:
                     greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
@@ -143,20 +139,20 @@ class SparseHead:
                 rows.append((columns.astype(np.int32), numbers))
         return rows
 
-    def _max_pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _max_pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation grows with its input
             columns = np.flatnonzero(peaks_V)
-            yield columns, self._activated(peaks_V[columns])
+            yield columns, self._activate(peaks_V[columns])
 
-    def _sum_pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _sum_pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start, end in zip(starts_B1, starts_B1[1:]):
             total_V = np.zeros(self._head.spec.outputs, np.float32)
             for first in range(start, end, SUM_ROWS):
                 numbers_TV = self._head(rows_ND, np.array([first, min(first + SUM_ROWS, end)]))
-                total_V += self._activated(np.maximum(numbers_TV, 0)).sum(axis=0)
+                total_V += self._activate(np.maximum(numbers_TV, 0)).sum(axis=0)
             columns = np.flatnonzero(total_V)
             yield columns, total_V[columns]
 
-    def _activated(self, numbers: np.ndarray) -> np.ndarray:
+    def _activate(self, numbers: np.ndarray) -> np.ndarray:
         logarithms = np.log1p(numbers)
-        return np.asarray(logarithms if self._text.activation == "relu" else np.log1p(logarithms))
+        return np.asarray(logarithms if self._settings.activation == "relu" else np.log1p(logarithms))

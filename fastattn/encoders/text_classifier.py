@@ -100,7 +100,7 @@ class TextClassifier(HeadedModel):
             return self._results(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
     def _results(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
-        probabilities_BF = activated(self._text.probabilities, numbers_BF)
+        probabilities_BF = apply_activation(self._text.probabilities, numbers_BF)
         order_BF = np.argsort(-probabilities_BF, axis=1, kind="stable")[:, :top_k]
         return [
             [{"label": self.labels[f], "score": float(probabilities_F[f])} for f in order_F]
@@ -114,8 +114,8 @@ def _unpadded_length(ids: np.ndarray, padding: int) -> int:
     return int(indices[-1]) + 1 if len(indices) else min(len(ids), 1)
 
 
-def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
-    """The numbers after an activation, as float32; its ``name`` is one of text_spec.PROBABILITIES or SCORES.
+def apply_activation(name: str, numbers_BF: np.ndarray) -> np.ndarray:
+    """The numbers after the activation ``name``, from text_spec.PROBABILITIES or SCORES, as float32.
 
     The activation is computed in float64, so that a number's bits do not depend on its index in the array.
     """
@@ -140,15 +140,15 @@ def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[
     """(the pairs as a list, whether ``pairs`` is a single pair); InputError for anything that is no pair of str."""
     rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
     pair_list: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
-    single = bool(pair_list) and isinstance(pair_list[0], str)
-    if single:
+    is_single = bool(pair_list) and isinstance(pair_list[0], str)
+    if is_single:
         pair_list = [pair_list]
-    checked = []
+    valid_pairs = []
     for number, pair in enumerate(pair_list):
         if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
             raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
         for text in pair:
             if not isinstance(text, str):
                 raise InputError(f"a pair must be two str, number {number} holds a {type(text).__name__}")
-        checked.append((str(pair[0]), str(pair[1])))
-    return checked, single
+        valid_pairs.append((str(pair[0]), str(pair[1])))
+    return valid_pairs, is_single

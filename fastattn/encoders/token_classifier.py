@@ -1,4 +1,4 @@
-"""TokenClassifier: texts in, their labelled spans out: named entities, parts of speech.
+"""TokenClassifier: texts in, labelled spans of the texts out, such as named entities and parts of speech.
 
 The labels of tokens become labels of words and of runs of words by the same steps as in transformers' token
 classification. B- begins an entity, I- continues it (Ramshaw and Marcus 1995); a label without such a tag continues an
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
-from fastattn.encoders.text_classifier import activated
+from fastattn.encoders.text_classifier import apply_activation
 from fastattn.errors import CheckpointError, InputError, check_known, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
@@ -23,19 +23,18 @@ from fastattn.system.progress import Progress
 if TYPE_CHECKING:  # this import loads the tokenizers library
     from fastattn.text.huggingface import TokenSpans
 
-
 T = TypeVar("T")
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a text.
+    """A token of a text, whose vocabulary entry or characters are ``word``.
 
     scores_F    the probabilities of the labels, float32
-    start, end  its place in the text, in characters
-    index       its number among the text's ids
-    continues   whether it belongs to the word of the token before it
+    start, end  the span of the text, in characters
+    index       the token's number among the text's ids
+    continues   whether the token belongs to the same word as the token before
     """
 
     word: str
@@ -48,7 +47,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Entity:
-    """Consecutive tokens with one label, the label's probability, their place in the text, the first token's index."""
+    """Consecutive tokens with one label, the label's probability, the tokens' span, the first token's index."""
 
     label: str
     score: float
@@ -63,8 +62,8 @@ def find_entities(
 ) -> list[Entity]:
     """The entities of a text's tokens.
 
-    aggregation  from AGGREGATIONS, see ``TokenClassifier.classify``
-    join         tokens to text
+    aggregation  one of AGGREGATIONS, see ``TokenClassifier.classify``
+    join         makes a text of tokens
     """
     if aggregation in ("none", "simple"):
         entities = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
@@ -115,7 +114,7 @@ def _merged_entity(run: Sequence[Entity]) -> Entity:
 class TokenClassifier(EncoderBase):
     """Labels of the tokens of texts, as transformers' token-classification pipeline gives them.
 
-    precision  of the encoder's products; those of the head are in float32
+    precision  of the encoder's products; the head's products are in float32
     Raises CheckpointError for a path without a valid checkpoint of an encoder whose head classifies tokens.
     """
 
@@ -158,18 +157,19 @@ class TokenClassifier(EncoderBase):
         spans: list[Any] = self._run(plan, texts, show_progress_bar)
         return spans
 
-    def _plan(self, aggregation: str, ignored: frozenset[str], texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(
+        self, aggregation: str, ignored_labels: frozenset[str], texts: list[str], progress: Progress | None
+    ) -> Plan:
         threads, tokenizer = self._loaded.threads, self._tokenizer
         spans_B = tokenizer.encode_with_offsets(texts, threads=threads)
-        scores_B = yield from plan_batches(
-            [spans.ids_T for spans in spans_B], lambda _: self._scores, threads, progress
-        )
+        ids_B = [spans.ids_T for spans in spans_B]
+        scores_B = yield from plan_batches(ids_B, lambda _: self._scores, threads, progress)
         results: list[list[dict[str, Any]]] = []
         for text, spans, scores_TF in zip(texts, spans_B, scores_B):
             tokens = self._tokens(text, spans, scores_TF)
             results.append([])
             for entity in find_entities(tokens, self.labels, aggregation, tokenizer.join_tokens):
-                if entity.label not in ignored:
+                if entity.label not in ignored_labels:
                     word = entity.words[0] if aggregation == "none" else tokenizer.join_tokens(entity.words)
                     fields = {"label": entity.label, "score": entity.score, "word": word}
                     fields |= {"start": entity.start, "end": entity.end}
@@ -178,7 +178,7 @@ class TokenClassifier(EncoderBase):
 
     def _scores(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
         """The probabilities [T, labels] of each sentence's tokens."""
-        scores_NF = activated("softmax", self._head(rows_ND, starts_B1))
+        scores_NF = apply_activation("softmax", self._head(rows_ND, starts_B1))
         starts_B1 = starts_B1 - starts_B1[0]
         return [scores_NF[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
@@ -186,7 +186,7 @@ class TokenClassifier(EncoderBase):
         """The tokens of the text, without the special tokens around them."""
         tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
-        unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
+        unknown, marks_parts = tokenizer.unknown_id, tokenizer.marks_parts
         tokens = []
         for index in range(before, len(spans.ids_T) - after):
             (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])

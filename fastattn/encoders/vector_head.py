@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # this import loads the tokenizers library
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
 LONG_MODES = ("truncate", "mean", "error")  # how to encode a text of more tokens than the encoder takes
-MAX_PICTURES = 64  # whose pixels are in memory at once
+MAX_PICTURES = 64  # pictures whose pixels are in memory at once
 # The prompt of a query or document is the checkpoint's prompt of that name, else empty, never the default prompt.
 # sentence-transformers 6.2 has code that tries "passage" and "corpus" next for a document, but that code never runs,
 # since each model gets a prompt "document" there, perhaps an empty one. Vectors should be the same here.
@@ -60,8 +60,8 @@ class VectorOptions:
     prompt_rows  how many rows at the beginning, those of the prompt, are not pooled
     pooling      names from ``text_spec.POOLINGS``
     normalize    None: as the checkpoint says
-    width        of the truncated vectors
-    long         from LONG_MODES
+    width        the width of the truncated vectors
+    long         one of LONG_MODES
     """
 
     prompt: str
@@ -104,7 +104,7 @@ def find_prompt(
 class DenseLayers:
     """The dense layers of an EncoderText, from rows of width ``inputs`` to rows of ``width``.
 
-    bool() is True where a layer has weights, whose shape then decides both widths.
+    bool() is True if a layer has weights, whose shapes then decide both widths.
     """
 
     def __init__(self, text: EncoderText, inputs: int, ops: Ops):
@@ -168,7 +168,7 @@ class Windows:
 
 
 class TextVectors:
-    """Makes the vectors of texts by settings that ``check_settings`` accepts; ``width`` is that of hidden states."""
+    """Makes the vectors of texts by settings that ``check_settings`` accepts; ``width`` is the hidden states' width."""
 
     def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", ops: Ops, threads: int):
         self._text, self._width, self._tokenizer, self._ops, self._threads = text, width, tokenizer, ops, threads
@@ -192,15 +192,15 @@ class TextVectors:
             raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
         check_known("long", long, LONG_MODES)
         check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
-        modes = self._checked_pooling(pooling)
-        width = self.width(modes, truncate_dim)
+        poolings = self._checked_pooling(pooling)
+        width = self.width(poolings, truncate_dim)
         prefix = find_prompt(self._text, prompt_name, prompt, task)
         prompt_rows = 0
         if prefix and not self._text.include_prompt:
             ids = self._tokenizer.encode([prefix])[0]
             prompt_rows = len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
         ranges_2E = None if ranges is None else checked_ranges(ranges, width)
-        return VectorOptions(prefix, prompt_rows, modes, normalize_embeddings, width, long, output_dtype, ranges_2E)
+        return VectorOptions(prefix, prompt_rows, poolings, normalize_embeddings, width, long, output_dtype, ranges_2E)
 
     def _untruncated_width(self, pooling: Sequence[str]) -> int:
         """The width of the vectors before they are truncated."""
@@ -217,41 +217,41 @@ class TextVectors:
         if pooling is None:
             return self._text.pooling
         if isinstance(pooling, str):
-            modes: tuple[str, ...] = (pooling,)
+            poolings: tuple[str, ...] = (pooling,)
         elif isinstance(pooling, Sequence) and all(isinstance(mode, str) for mode in pooling):
-            modes = tuple(pooling)
+            poolings = tuple(pooling)
         else:
             raise InputError(f"pooling must be a str or several, got {pooling!r}")
-        check_poolings(modes)
-        if self._dense and self._width * len(modes) != self._dense.inputs:
+        check_poolings(poolings)
+        if self._dense and self._width * len(poolings) != self._dense.inputs:
             raise InputError(
                 f"the checkpoint's dense layer takes {self._dense.inputs} values, "
-                f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
+                f"pooling {', '.join(poolings)} gives {self._width * len(poolings)}"
             )
-        return modes
+        return poolings
 
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        return self._truncated(self._pooled(rows_ND, starts_B1, options), options)
+        return self._truncate(self._pool(rows_ND, starts_B1, options), options)
 
-    def _pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+    def _pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
         """The vectors of sentences after pooling and dense layers, neither truncated nor of unit length."""
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
-    def _truncated(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+    def _truncate(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
         """The vectors after truncation, and of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
         return unit_length(vectors_BE) if options.normalize else vectors_BE
 
-    def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
+    def check_lengths(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
         """Raise the TextTooLongError that ``plan`` with the same arguments would raise."""
         if options.long == "error":
             texts = [options.prompt + text for text in texts]
             self._refuse_long(texts, self._tokenizer.encode(texts, self._threads), first)
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
-        """vectors_BE of the texts; ``first`` is the number by which errors name the first text."""
+        """A plan of the texts' vectors_BE; ``first`` is the number by which errors name the first text."""
         if options.prompt:
             texts = [options.prompt + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
@@ -264,23 +264,25 @@ class TextVectors:
             make, width = partial(self._vectors, options=options), options.width
             vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=width)
         else:
-            make, width = partial(self._pooled, options=options), self._untruncated_width(options.pooling)
+            make, width = partial(self._pool, options=options), self._untruncated_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
-            vectors_BE = self._truncated(windows.means(pooled_WE), options)
-        return quantized(vectors_BE, options)
+            vectors_BE = self._truncate(windows.means(pooled_WE), options)
+        return in_output_dtype(vectors_BE, options)
 
     def _split_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
-        """The texts in windows, or None where no text is too long.
+        """The texts in windows, or None if no text is too long.
 
         ids_B   the ids of each text, cut to what the encoder takes
         prompt  begins each text; each window begins with the prompt's ids, as far as they are the text's first ids
-        Raises InputError where the prompt leaves no room for a text.
+        Raises InputError if the prompt leaves no room for a text.
         """
-        uncut = self._uncut_ids(texts, ids_B)
-        if not uncut:
+        uncut_ids = self._uncut_ids(texts, ids_B)
+        if not uncut_ids:
             return None
         prompt_ids = self._tokenizer.encode_whole([prompt])[0] if prompt else np.zeros(0, np.int32)
-        windows_B = [self._windows(uncut[b], prompt_ids) if b in uncut else [(ids_B[b], 0)] for b in range(len(texts))]
+        windows_B = [[(ids, 0)] for ids in ids_B]  # the mean of a single window does not use its number of tokens
+        for b, ids in uncut_ids.items():
+            windows_B[b] = self._windows(ids, prompt_ids)
         windows_W = [window for windows in windows_B for window in windows]
         starts_B1 = np.cumsum([0, *map(len, windows_B)])
         return Windows([ids for ids, _ in windows_W], starts_B1, np.array([tokens for _, tokens in windows_W]))
@@ -294,16 +296,17 @@ class TextVectors:
     def _uncut_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
         """{index of a text that was cut: all its ids, without special tokens}."""
         tokenizer = self._tokenizer
-        full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
-        uncut = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
-        return {b: ids for b, ids in uncut if len(ids) > tokenizer.room}
+        # A text with as many ids was cut, or has just this length.
+        candidates = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]
+        whole_ids = tokenizer.encode_whole([texts[b] for b in candidates], self._threads)
+        return {b: ids for b, ids in zip(candidates, whole_ids) if len(ids) > tokenizer.room}
 
     def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
         """(ids, how many of them are neither special nor the prompt's) of the fewest windows that hold a text."""
-        tokenizer, shorter = self._tokenizer, min(len(ids), len(prompt_ids))
+        tokenizer, most = self._tokenizer, min(len(ids), len(prompt_ids))
         before, after = tokenizer.special_ids
         # A tokenizer may join the prompt's end and the text's beginning in one token, which is then the text's.
-        prompt_length = int(np.argmin([*(ids[:shorter] == prompt_ids[:shorter]), False]))
+        prompt_length = int(np.argmin([*(ids[:most] == prompt_ids[:most]), False]))
         room = tokenizer.room - prompt_length
         if room < 1:
             raise InputError(
@@ -328,8 +331,8 @@ class PictureVectors:
 
     def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
         """float32 [pictures, dimension], neither truncated nor of unit length."""
-        vectors, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
-        while window := list(islice(numbered, MAX_PICTURES)):
+        vectors, numbered_pictures = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
+        while window := list(islice(numbered_pictures, MAX_PICTURES)):
             vectors.append(self.encode_images([load_image(picture, b, self._picture_spec) for b, picture in window]))
             progress.show(f"{window[-1][0] + 1:,} pictures")
         return np.concatenate(vectors)
@@ -348,18 +351,15 @@ class PictureVectors:
         return np.asarray(vectors_BE)
 
 
-def quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-    """The vectors in the ``output_dtype`` of the options."""
+def in_output_dtype(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+    """The vectors in the options' ``output_dtype``."""
     if options.output_dtype == "float32":
         return vectors_BE
     return quantize_vectors(vectors_BE, options.output_dtype, options.ranges_2E)
 
 
 def check_settings(text: EncoderText, width: int) -> None:
-    """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit.
-
-    width  of the hidden states
-    """
+    """Raise CheckpointError for unknown or unsuitable settings of an Encoder; ``width`` is the hidden states' width."""
     for settings, purpose, name in (
         (text.sparse, "sparse vectors", "SparseEncoder"),
         (text.multi_vector, "a vector a token", "MultiVectorEncoder"),

@@ -16,11 +16,11 @@ from fastattn.text.constraints import Constraint, Constraints
 
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
-MOST_STOPS, LONGEST_STOP = 64, 1024  # stop strings, and characters of each: all are looked for at every token
+MOST_STOPS, LONGEST_STOP = 64, 1024  # stop strings, and characters of each: every token is compared with all of them
 
 
 class GenerationSearch(DecoderOptions, total=False):
-    """Options of ``DecodingOptions``; see there, and ``Generator.generate`` for the differences."""
+    """The options that are fields of ``DecodingOptions``; ``Generator.generate`` documents the differences."""
 
     min_new_tokens: int
     max_new_tokens: int | None
@@ -63,26 +63,26 @@ class GenerationResolver:
 
     def __init__(self, text: GeneratorText, tokenizer: GeneratorTokenizer):
         self._tokenizer = tokenizer
-        names, more_names = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
-        of_model = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.ids_of_tokens
-        self._decoding = DecodingResolver(*of_model, names, more_names, GENERATION, _FIELD_NAMES)
+        names, other_names = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
+        model_arguments = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.ids_of_tokens
+        self._decoding = DecodingResolver(*model_arguments, names, other_names, GENERATION, _FIELD_NAMES)
         self.default = self._decoding.default
         self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
 
     def call(self, options: GenerationOptions, details: bool = False) -> GenerationCall:
         """A checked call; InputError for invalid options."""
-        search: dict[str, Any] = {**options}
-        stop = _checked_stop(search.pop("stop", ()))
-        own_options = {name: search.pop(name) for name in ("context", *_FLAGS) if name in search}
+        search_options: dict[str, Any] = {**options}
+        pop = search_options.pop
+        stop = _checked_stop(pop("stop", ()))
+        own_options = {name: pop(name) for name in ("context", *_FLAGS) if name in search_options}
         call = GenerationCall(self.default, stop, **own_options, details=details)
         check_known("context", call.context, CONTEXTS)
-        regex, json_schema = search.pop("regex", None), search.pop("json_schema", None)
-        draft = self._draft_of(search.pop("speculate", None))
+        regex, json_schema, draft = pop("regex", None), pop("json_schema", None), self._draft_of(pop("speculate", None))
         for name in (*_FLAGS, "details"):
             check_bool(name, getattr(call, name))
-        if not search.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
-            search.setdefault("sampling_topk", 0)
-        decoding = self._decoding.resolve(search, self._ids_of_text)
+        if not search_options.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
+            search_options.setdefault("sampling_topk", 0)
+        decoding = self._decoding.resolve(search_options, self._ids_of_text)
         if draft is not None and not decoding.is_greedy:
             raise InputError("speculate needs beam_size=1")
         if not details and decoding.num_hypotheses > 1:

@@ -81,7 +81,7 @@ class Generator(ModelBase):
         return checkpoint
 
     def _prepare(self) -> None:
-        self._loaded.model.cache_in(self._cache_precision)
+        self._loaded.model.set_cache_precision(self._cache_precision)
         self._reader.threads = self._loaded.threads
         self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
 
@@ -231,16 +231,16 @@ class Generator(ModelBase):
         def put(step: Step | None) -> None:
             loop.call_soon_threadsafe(steps.put_nowait, step)
 
-        stream = self._begin_answer(*await asyncio.to_thread(self._ids_and_call, prompt, options), caller, put)
+        running_answer = self._begin_answer(*await asyncio.to_thread(self._ids_and_call, prompt, options), caller, put)
         try:
             while (step := await steps.get()) is not None:
-                if piece := stream.piece(step):
+                if piece := running_answer.piece(step):
                     yield piece
-            if piece := stream.end():
+            if piece := running_answer.end():
                 yield piece
-            yield self._generation(stream.job, stream.hypothesis, stream.answer)
+            yield self._generation(running_answer.job, running_answer.hypothesis, running_answer.answer)
         finally:
-            stream.request.cancel()
+            running_answer.request.cancel()
 
     def _ids_and_call(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
         """The ids of a prompt whose answer is streamed, and the checked options."""
@@ -279,14 +279,12 @@ class Generator(ModelBase):
         scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids_B))
         return scores[0] if is_single else scores
 
-    # prompts
-
     def _scheduler_and_plan(
         self, prompts: Any, details: bool, options: GenerationOptions, is_submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
         """(scheduler, function that makes the plan) of a call, after a check of the call's arguments.
 
-        is_submitted  whether the plan reads the prompts, which takes a while
+        is_submitted  whether the plan turns the prompts into ids, which takes a while; False: this call does
         """
         prompts, options = self._conversations.render(prompts, options)
         call = self._resolver.call(options, details)
@@ -301,8 +299,6 @@ class Generator(ModelBase):
             return results[0] if is_single else results
 
         return self._service.scheduler(call.decoding), make_plan
-
-    # plans
 
     def _plan(self, prompts: Sequence[Any], first: int = 0, *, call: GenerationCall) -> Plan:
         """A plan of the answer to each prompt, or its error; ``first``: the first prompt's number, for the callback."""
@@ -327,9 +323,9 @@ class Generator(ModelBase):
     def _plan_scores(self, texts: Sequence[np.ndarray]) -> Plan:
         """A plan of the TextScore of each text."""
         options = self._resolver.default
-        scored = [b for b, ids in enumerate(texts) if len(ids) > 1]
-        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scored]
-        log_probs_of = dict(zip(scored, (yield jobs)))
+        scorable = [b for b, ids in enumerate(texts) if len(ids) > 1]
+        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scorable]
+        log_probs_of = dict(zip(scorable, (yield jobs)))
         return [TextScore(ids.tolist(), log_probs_of.get(b, np.zeros(0, np.float32))) for b, ids in enumerate(texts)]
 
     def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
@@ -356,34 +352,32 @@ class Generator(ModelBase):
             tokens, reason = tokens[:-1], "stop"
         text, is_cut = answer.text(tokens)
         log_probs = None if hypothesis.log_probs is None else hypothesis.log_probs[: len(tokens)]
-        ending = "stop" if is_cut else reason, len(job.start), log_probs
-        return Generation(text, tokens, hypothesis.score, *ending, (), hypothesis.proposed, hypothesis.accepted)
+        reason, proposals = "stop" if is_cut else reason, (hypothesis.proposed, hypothesis.accepted)
+        return Generation(text, tokens, hypothesis.score, reason, len(job.start), log_probs, (), *proposals)
 
     def _with_texts(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
-        """A callback for the decoder, whose Steps have jobs' numbers and no texts: adds prompts' numbers and texts."""
+        """A callback for the decoder: replaces a job's number by the prompt's of ``numbers``, and adds the token."""
         token_of = self._tokenizer.token
-
-        def call_with_text(step: Step) -> Any:
-            return callback(replace(step, sentence=numbers[step.sentence], token=token_of(step.token_id) or ""))
-
-        return call_with_text
+        return lambda step: callback(
+            replace(step, sentence=numbers[step.sentence], token=token_of(step.token_id) or "")
+        )
 
     def _stream(self, ids: np.ndarray, call: GenerationCall, caller: Hashable) -> Iterator[str]:
         steps = SimpleQueue[Step | None]()
-        stream = self._begin_answer(ids, call, caller, steps.put)
+        running_answer = self._begin_answer(ids, call, caller, steps.put)
         try:
             while (step := steps.get()) is not None:
-                if piece := stream.piece(step):
+                if piece := running_answer.piece(step):
                     yield piece
-            if piece := stream.end():
+            if piece := running_answer.end():
                 yield piece
         finally:
-            stream.request.cancel()
+            running_answer.request.cancel()
 
     def _begin_answer(
         self, ids: np.ndarray, call: GenerationCall, caller: Hashable, put: Callable[[Step | None], Any]
     ) -> RunningAnswer:
-        """An answer that other threads compute; these call ``put`` with each step, and with None behind the last."""
+        """An answer that other threads compute. They call ``put`` with each step, and with None behind the last."""
         answer, options = AnswerText(self._tokenizer, ids, call.stop), replace(call.decoding, callback=put)
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))
         request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)

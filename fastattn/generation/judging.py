@@ -7,16 +7,16 @@ from collections import Counter
 
 from fastattn.text.languages import Language
 
-# Remarks on an answer, and what each says of it.
+# Remarks on an answer, and what each says.
 REMARKS = {
-    "empty": "it has no text",
-    "echo": "it is the source or nearly so, or has all of it",
-    "prompt": "it repeats the prompt",
-    "explanation": "it speaks about the translation",
-    "paragraphs": "it has more of them than the source",
-    "quotes": "it stands in quotation marks, which the source does not",
-    "script": "most of its letters are of another script",
-    "cut": "it was cut at the greatest length",
+    "empty": "the answer has no text",
+    "echo": "the answer equals the source, resembles it closely, or contains it",
+    "prompt": "the answer repeats the prompt",
+    "explanation": "the answer speaks about the translation",
+    "paragraphs": "the answer has several paragraphs, the source one",
+    "quotes": "the answer stands in quotation marks, the source does not",
+    "script": "most letters of the answer are of another script than the target language's",
+    "cut": "the answer was cut at the greatest length",
 }
 _PREAMBLE = re.compile(
     r"\A\s*(?:(?:sure|certainly|of course|okay)\b[^\n]{0,80}[:!]"
@@ -30,8 +30,8 @@ _NOTE = re.compile(
 )
 _BLANK_LINE = r"\n[^\S\n]*\n"
 _QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
-LEAST_LETTERS, LEAST_WORDS = 8, 5  # shorter texts get no remarks on their script, or on an echo
-ECHO_SIMILARITY, ECHO_LENGTH = 0.9, 500  # an echo has more than this similarity in so many first characters
+LEAST_LETTERS, LEAST_WORDS = 8, 5  # texts with fewer get no remarks on their script, or on an echo
+ECHO_SIMILARITY, ECHO_LENGTH = 0.9, 500  # an echo has more than this similarity in its first ECHO_LENGTH characters
 
 
 def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
@@ -42,8 +42,9 @@ def remarks(source: str, answer: str, languages: tuple[Language, Language], inst
     if not answer.strip():
         return ("empty",)
     names = []
-    is_telling = not source_lang.scripts & target_lang.scripts or len(source.split()) >= LEAST_WORDS
-    if source_lang != target_lang and is_telling and _is_echo(source, answer):
+    # In languages of one script a short text, such as a name, may be its own translation.
+    may_be_equal = source_lang.scripts & target_lang.scripts and len(source.split()) < LEAST_WORDS
+    if source_lang != target_lang and not may_be_equal and _is_echo(source, answer):
         names.append("echo")
     if len(instruction) >= LEAST_LETTERS and instruction in answer and instruction not in source:
         names.append("prompt")
@@ -81,5 +82,5 @@ def _is_foreign(text: str, language: Language) -> bool:
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
         scripts[unicodedata.name(letter, "").partition(" ")[0]] += count
-    expected = sum(scripts[script] for script in language.scripts)
-    return scripts.total() >= LEAST_LETTERS and 2 * expected < scripts.total()
+    language_letters = sum(scripts[script] for script in language.scripts)
+    return scripts.total() >= LEAST_LETTERS and 2 * language_letters < scripts.total()

@@ -59,7 +59,7 @@ class MarkedTranslation:
 
 
 class _Document(NamedTuple):
-    """A text: the parts to translate, the ids of their prompts, and the whitespace before, between and after them."""
+    """A text: the parts to translate, the ids of their prompts, and the whitespace around and between parts."""
 
     parts: list[str]
     prompts: list[np.ndarray]
@@ -148,7 +148,6 @@ class LanguageModelTranslator:
         return self.generator.__reduce_ex__(protocol)  # a TypeError that says what to do instead
 
     def close(self) -> None:
-        """Close the Generator."""
         self.generator.close()
 
     def __enter__(self) -> "LanguageModelTranslator":
@@ -157,11 +156,11 @@ class LanguageModelTranslator:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _call(self, options: Mapping[str, Any], details: bool) -> _Call:
+    def _call(self, options: Any, details: bool) -> _Call:
         check_bool("details", details)
-        search: Any = dict(options)
-        terms, context = _checked_terms(search.pop("terms", None)), check_text("context", search.pop("context", ""))
-        if search.get("callback") is not None:
+        options = dict(options)
+        terms, context = _checked_terms(options.pop("terms", None)), check_text("context", options.pop("context", ""))
+        if options.get("callback") is not None:
             raise InputError("a translation by a language model takes no callback")
         prompt = TranslationPrompt(self.prompt, *self._languages, terms, context)
         generator, limit = self.generator, LONGEST_PART
@@ -169,10 +168,10 @@ class LanguageModelTranslator:
             limit = min(limit, (generator.max_length - len(self._ids(prompt, "x"))) // 3)
             if limit < 1:
                 raise InputError(f"the prompt has no room in the model's context of {generator.max_length} tokens")
-        search.setdefault("max_new_tokens", 2 * limit)
-        stop = search.get("stop")
-        search["stop"] = [*prompt.prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
-        generation = generator._resolver.call(search, True)
+        options.setdefault("max_new_tokens", 2 * limit)
+        stop = options.get("stop")
+        options["stop"] = [*prompt.prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
+        generation = generator._resolver.call(options, True)
         if not details and generation.decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         return _Call(generation, prompt, limit, details)
@@ -211,7 +210,7 @@ class LanguageModelTranslator:
         return _Document(parts, prompts, gaps)
 
     def _read_one(self, call: _Call, number: int, text: Any) -> tuple[int, _Document]:
-        """(1 + the number of prompt tokens, the document)."""
+        """(1 + how many tokens the document's prompts have, the document)."""
         document = self._read(text, call)
         return 1 + sum(map(len, document.prompts)), document
 
@@ -230,6 +229,7 @@ class LanguageModelTranslator:
         return results
 
     def _join(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
+        """The translation of a document, from the answer to each part."""
         answers_by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
         hypotheses = [
             document.gaps[0] + "".join(answer.text.strip() + gap for answer, gap in zip(answers_P, document.gaps[1:]))

@@ -32,9 +32,9 @@ def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
         return prompt
     if not isinstance(prompt, list | tuple | np.ndarray) or not _are_ids(list(prompt)):
         raise InputError(f"prompt {number} should be a str, or a list of token ids, is {type(prompt).__name__}")
-    wrong = next((index for index in prompt if not 0 <= index < vocabulary), None)
-    if wrong is not None:
-        raise InputError(f"prompt {number} should hold ids from 0 to {vocabulary - 1}, holds {wrong}")
+    wrong_id = next((index for index in prompt if not 0 <= index < vocabulary), None)
+    if wrong_id is not None:
+        raise InputError(f"prompt {number} should hold ids from 0 to {vocabulary - 1}, holds {wrong_id}")
     return np.array(prompt, np.int32)
 
 
@@ -57,8 +57,8 @@ class ContextReader:
         """int32 ids of each checked prompt."""
         vocabulary = self._tokenizer.vocabulary
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-        encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self.threads))
-        ids_B = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
+        text_ids = iter(self._tokenizer.encode(texts, call.special_tokens, self.threads))
+        ids_B = [next(text_ids) if isinstance(prompt, str) else prompt for prompt in prompts]
         for number, ids in enumerate(ids_B, first):
             if int(ids.max(initial=0)) >= vocabulary:
                 raise InputError(f"prompt {number}: the tokenizer gives the id {ids.max()}, the model has {vocabulary}")
@@ -86,12 +86,13 @@ class ContextReader:
         return len(ids), ids
 
     def _cut(self, ids: np.ndarray, count: int) -> np.ndarray:
-        """``count`` ids: the special tokens at the beginning, if there are any, and the last ids."""
-        start = self._tokenizer.start_ids
+        """At most ``count`` ids: the special tokens at the beginning, if there are any, and the last ids."""
+        start_ids = self._tokenizer.start_ids
         if len(ids) <= count:
             return ids
-        special = start if ids[: len(start)].tolist() == start and len(start) < count else []
-        return np.concatenate([np.array(special, np.int32), ids[len(ids) - count + len(special) :]])
+        if ids[: len(start_ids)].tolist() != start_ids or len(start_ids) >= count:
+            start_ids = []
+        return np.concatenate([np.array(start_ids, np.int32), ids[len(ids) - count + len(start_ids) :]])
 
 
 class Conversations:
@@ -108,27 +109,27 @@ class Conversations:
         return ChatTemplate(self.template_source, self._special_tokens)
 
     def take_messages(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any] | None, Any]:
-        """(prompts, None, options); of a call with messages: (conversations, function to a prompt, other options).
+        """(prompts, None, options) of a call; with messages: (conversations, function that renders one, options).
 
         A template writes the special tokens itself, so the tokenizer adds none unless the call has special_tokens=True.
         """
-        messages, variables = options.get("messages"), options.get("template_variables")
-        search = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
+        options = dict(options)
+        messages, variables = options.pop("messages", None), options.pop("template_variables", None)
         if (messages is None) == (prompts is None):
             raise InputError("give either prompts or messages")
         if messages is None:
             if variables is not None:
                 raise InputError("template_variables need messages")
-            return prompts, None, search
+            return prompts, None, options
         if not isinstance(variables, dict | None):
             raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
-        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **search}
+        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **options}
 
     def render(self, prompts: Any, options: Any) -> tuple[Any, Any]:
-        """(prompts, options) of a call; ``messages`` are made into prompts."""
-        prompts, render, search = self.take_messages(prompts, options)
+        """(prompts, options) of a call, with prompts made of its ``messages``."""
+        prompts, render, options = self.take_messages(prompts, options)
         if render is None:
-            return prompts, search
+            return prompts, options
         if isinstance(prompts, list | tuple) and prompts and isinstance(prompts[0], list | tuple):
-            return [render(messages) for messages in prompts], search
-        return render(prompts), search
+            return [render(messages) for messages in prompts], options
+        return render(prompts), options

@@ -66,19 +66,19 @@ class AnswerText:
         # A context that begins within a character would give some tokenizers no text: longer ones are tried.
         contexts = (prompt[-count:].tolist() for count in range(DECODING_CONTEXT, 2 * DECODING_CONTEXT))
         self.context: list[int] = next((ids for ids in contexts if INCOMPLETE not in tokenizer.decode(ids)), [])
-        # Each token but the special ones, which add no text, adds at least a byte.
+        # Each token but the special ones, which add no text, adds at least a byte: so the window holds a stop string.
         window = max((len(string.encode()) for string in strings), default=0) + 2 * DECODING_CONTEXT
         self.stop = StopRule(window, self._is_ended) if strings else None
 
     def _is_ended(self, ids: Sequence[int]) -> bool:
         assert self.stop is not None
         if len(ids) < self.stop.window:  # the whole answer
-            return self.cut(self.tokenizer.continuation(self.context, ids)) is not None
+            return self.text_before_stop(self.tokenizer.continuation(self.context, ids)) is not None
         texts = (self.tokenizer.decode(ids[first:]) for first in range(DECODING_CONTEXT))
         text = next((text for text in texts if not text.startswith(INCOMPLETE)), "")  # begins with a whole character
-        return self.cut(text or self.tokenizer.decode(ids)) is not None
+        return self.text_before_stop(text or self.tokenizer.decode(ids)) is not None
 
-    def cut(self, text: str) -> str | None:
+    def text_before_stop(self, text: str) -> str | None:
         """The text before the first stop string; None if the text has no stop string."""
         positions = [position for position in map(text.find, self.strings) if position >= 0]
         return text[: min(positions)] if positions else None
@@ -86,8 +86,8 @@ class AnswerText:
     def text(self, ids: Sequence[int]) -> tuple[str, bool]:
         """(the text of the answer's ids, whether a stop string ended it)."""
         text = self.tokenizer.continuation(self.context, ids)
-        cut = self.cut(text)
-        return (text, False) if cut is None else (cut, True)
+        cut_text = self.text_before_stop(text)
+        return (text, False) if cut_text is None else (cut_text, True)
 
 
 class TextStream:
@@ -109,7 +109,6 @@ class TextStream:
         return ""
 
     def end(self) -> str:
-        """The last piece."""
         piece = self._release(self._new_text())
         pending, self._pending = ("" if self._is_over else self._pending), ""
         return piece + pending
@@ -119,17 +118,17 @@ class TextStream:
         return decode(self._ids[self._context :])[len(decode(self._ids[self._context : self._undecoded])) :]
 
     def _release(self, piece: str) -> str:
-        """The pending text and the piece, up to a stop string, or up to last characters that may begin one."""
+        """Add a piece to the pending text; returns the text before a stop string, or before what may begin one."""
         if self._is_over:
             return ""
         self._pending += piece
-        cut = self._answer.cut(self._pending)
-        if cut is not None:
+        cut_text = self._answer.text_before_stop(self._pending)
+        if cut_text is not None:
             self._is_over = True
-            return cut
+            return cut_text
         end = len(self._pending) - max((_overlap(self._pending, string) for string in self._answer.strings), default=0)
-        released, self._pending = self._pending[:end], self._pending[end:]
-        return released
+        text, self._pending = self._pending[:end], self._pending[end:]
+        return text
 
 
 class RunningAnswer:
@@ -147,7 +146,7 @@ class RunningAnswer:
 
     def piece(self, step: Step) -> str:
         """The piece that a step completes, or ""."""
-        if step.position < self._position:  # a repeated step: the search has begun again, after an error or interrupt
+        if step.position < self._position:  # a repeated step: the search began again after an error or interrupt
             return ""
         self._position += 1
         return "" if step.token_id in self.job.options.end_token else self._stream.add(step.token_id)

@@ -20,8 +20,8 @@ class TrainedPrompt:
     terms_template    the prompt with terms, {terms}: a line of ``term_template`` for each term
     context_template  the prompt with the text before this text, {context}
     is_chat           whether the prompt is a message for the chat template; else the model continues the prompt
-    chat_word         a word in chat templates that take the text and the languages as they are
-    stops             texts that end an answer, for a model that would go on
+    chat_word         a word in chat templates that write this prompt themselves, from the text and the languages
+    stops             stop strings, for a model that would go on behind its translation
     """
 
     template: str
@@ -47,7 +47,7 @@ _HY: dict[str, Any] = {
 _COMPLETION = "Translate this from {source} to {target}:\n{source}: {text}\n{target}:"
 
 PROMPTS = {
-    # The templates with terms or context are Chinese alone; they name other languages in Chinese, as the cards do.
+    # The templates with terms or context exist in Chinese only. They name languages in Chinese, as the cards do.
     "hy-mt2": TrainedPrompt(
         "Translate the following text into {target}. Note that you should only output the translated result without "
         "any additional explanation:\n\n{text}",
@@ -105,7 +105,7 @@ PROMPTS = {
 
 
 def recognize_prompt(names: Sequence[str], chat_template: str) -> str:
-    """The name of a checkpoint's prompt, by the checkpoint's names and chat template; InputError if none matches."""
+    """The name of a checkpoint's prompt, by the chat template or the checkpoint's ``names``; InputError if unknown."""
     for name, prompt in PROMPTS.items():
         if prompt.chat_word and prompt.chat_word in chat_template:
             return name
@@ -146,7 +146,7 @@ class TranslationPrompt:
 
     @property
     def instruction(self) -> str:
-        """The longest line around the text, by which an answer that repeats the prompt is found."""
+        """The prompt's longest line; an answer that has this line repeats the prompt."""
         lines = self._template.format(**self._fields, text="\n").split("\n")
         return max(lines, key=len)
 

@@ -16,9 +16,9 @@ from fastattn.simd.vector import erf, exp, fma, maximum, minimum, splat, tanh
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))
 SQRT_2_OVER_PI = np.float32(math.sqrt(2 / math.pi))
-CUBIC = np.float32(0.044715)
-QUICK = np.float32(1.702)
-TWO, FAR = np.float32(2), np.float32(20)  # from FAR on mish(x) is x
+CUBIC_FACTOR = np.float32(0.044715)
+SIGMOID_FACTOR = np.float32(1.702)
+TWO, MISH_LIMIT = np.float32(2), np.float32(20)  # from MISH_LIMIT on mish(x) is x
 
 
 @inner
@@ -43,14 +43,14 @@ def gelu(x):
 def gelu_tanh(x):
     """The tanh approximation of gelu."""
     half = splat(HALF) * x
-    inside = x * fma(splat(CUBIC), x * x, splat(ONE))
+    inside = x * fma(splat(CUBIC_FACTOR), x * x, splat(ONE))
     return fma(half, tanh(splat(SQRT_2_OVER_PI) * inside), half)
 
 
 @inner
 def gelu_sigmoid(x):
     """The sigmoid approximation of gelu."""
-    return x * sigmoid(splat(QUICK) * x)
+    return x * sigmoid(splat(SIGMOID_FACTOR) * x)
 
 
 @inner
@@ -68,7 +68,7 @@ def relu_squared(x):
 @inner
 def mish(x):
     """x tanh(ln(1 + e^x)), a quotient of polynomials in e^x (Misra 2020)."""
-    power = exp(minimum(splat(FAR), x))  # in this order NaN stays
+    power = exp(minimum(splat(MISH_LIMIT), x))  # in this order NaN stays
     numerator = power * (power + splat(TWO))
     return x * (numerator / (numerator + splat(TWO)))
 
@@ -92,7 +92,8 @@ def _no_activation(code, source, target, rows, size):
     """The end of the chain: the code of no activation."""
 
 
-def _make_choice(name, function, otherwise):
+def _make_choice(name, function, next_choice):
+    """Make an ``activate_all`` for one activation's code, which leaves other codes to ``next_choice``."""
     activation_code = ACTIVATION_CODES[name]
 
     @inner
@@ -103,7 +104,7 @@ def _make_choice(name, function, otherwise):
                 for at in range(0, size, SIZE):
                     store(function(load(row + at)), out + at)
         else:
-            otherwise(code, source, target, rows, size)
+            next_choice(code, source, target, rows, size)
 
     return activate
 

@@ -11,17 +11,17 @@ from fastattn.spec.recurrent import CELLS
 
 # Products
 MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a panel
-# One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
+# Panels that few rows take at once, since one panel would leave most accumulators idle: the sums are then independent
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
-PACKED_COLUMNS = 128  # columns of weights that ``_pack`` transposes at once, whole vectors; NR rows of them are 8 KB
+PACKED_COLUMNS = 128  # columns of weights that ``_pack`` transposes at once, whole vectors; NR rows are 8 KB (AVX2)
 ACTIVATION_CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
 
 # Logits
 CHUNK = GROUP * NR  # logits that a scan takes at once
 # Rows that one task takes through the vocabulary: weights come from memory, so as many rows share them as fit L2.
 VOCABULARY_ROWS = 128
-# Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
+# Panels with their own sum of exponentials: 1,024 columns or a little less, so that the order of all sums is the same
 # for any number of threads.
 SEGMENT = max(1, 1024 // CHUNK) * GROUP
 # Rows with the same subset that one task takes: it reads each weight from memory once for all of them.
@@ -31,8 +31,8 @@ TINY = np.finfo(np.float64).tiny
 
 # Search
 LEAST_ROWS, MOST_ROWS = 16, 1024  # rows of a block: whole vectors and tiles
-LAST_ID = 0xFFFFFFFF
-EMPTY = np.iinfo(np.int64).min  # the item of a heap in which no row is
+LAST_ID = 0xFFFFFFFF  # a heap's item has LAST_ID minus the row's id, so that of equal scores the first row's is greater
+EMPTY = np.iinfo(np.int64).min  # an item of a heap that stands for no row
 
 # Recurrent layers
 LSTM, GRU, GRU_RESET_BEFORE = range(len(CELLS))  # codes of the cells
@@ -78,7 +78,7 @@ PLACES = 4  # positions of a tile of depthwise filters, which reads each weight 
 ConvolutionPart = namedtuple("ConvolutionPart", "channel channels output outputs taps rows activation")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.
 BestLists = namedtuple("BestLists", "values ids")
-# The rows of a search; those from the address ``end`` on are read from a copy, since a tile reads whole words.
+# The rows of a search; a tile reads whole words, so rows from the address ``end`` on are read from a copy, ``copied``.
 Corpus = namedtuple("Corpus", "address rows distance end copied")
 # Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products.
 NodeTerms = namedtuple("NodeTerms", "target_NH source_MH")

@@ -1,10 +1,10 @@
 """Images whose pixels are rows (fastattn.arguments.images): convolutions, pooling, sampling, gates.
 
-A convolution is a product of packed weights with windows. Adjacent taps, such as a row of a
-window whose dilation is 1, are a run of adjacent numbers. In float32 a tile reads runs in place, by their addresses;
-only runs that lie partly outside the image are copied, with zeros. A tile's sums go through all runs of a window in
-registers (Dukhan 2019, "The Indirect Convolution Algorithm"). In the narrow precisions the windows of a
-task's places are gathered and staged like rows of a product.
+A convolution is a product of packed weights with windows. A place is a position of the window, a tap one of its pixels.
+Adjacent taps, such as a row of a window whose dilation is 1, are a run of adjacent numbers. In float32 a tile reads
+runs in place, by their addresses; only runs that lie partly outside the image are copied, with zeros. A tile's sums go
+through all runs of a window in registers (Dukhan 2019, "The Indirect Convolution Algorithm"). In the narrow precisions
+the windows of a task's places are gathered and staged like rows of a product.
 
 Pooling, sampling and gates are bound by memory. Their vectors go over channels, which lie side by side, so no shuffle
 is needed for any size, stride or dilation.
@@ -54,7 +54,7 @@ def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
     row = address(x_ND) + (((line // out.height * grid.height + y) * grid.width + left) * D + part.channel) * 4
     in_width = left >= 0 and left + (width - 1) * across < grid.width
     whole = in_width and y >= 0 and y + (height - 1) * down < grid.height
-    runs, size, place = width // part.taps, part.taps * part.channels * 4, table.address
+    runs, size, entry = width // part.taps, part.taps * part.channels * 4, table.address
     for i in range(height):
         in_height = 0 <= y + i * down and y + i * down < grid.height
         for j in range(runs):
@@ -65,8 +65,8 @@ def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
                 elif x < 0 or x + part.taps > grid.width:
                     copy_inside(source, x, grid.width, part, spare)
                     source = spare
-            store_integer(source, place)
-            place += table.distance
+            store_integer(source, entry)
+            entry += table.distance
             spare += size
         row += down * grid.width * D * 4
 
@@ -93,22 +93,22 @@ def clear_run(part, scratch):
 
 @inner_overload
 def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
-    """The StagedRows of ``count`` places from the ``first`` on; in float32 addresses of runs, [tiles, runs, MR].
+    """The StagedRows of ``count`` places from ``first`` on; in float32 they are addresses of runs, [tiles, runs, MR].
 
     scratch  the address of room for a run, for part.rows windows and their addresses, then for the staged rows
     """
 
-    def addresses(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
+    def by_addresses(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
         (zeros, spare), size = clear_run(part, scratch), weights.shape[1] * 4
         runs = weights.shape[1] // (part.taps * part.channels)
         table = spare + part.rows * size
         for r in range((count + MR - 1) // MR * MR):
-            n = first + min(r, count - 1)  # a tile's further rows repeat the last place
+            n = first + min(r, count - 1)  # the last place stands for further rows of the last tile
             entries = Rows(table + (r // MR * runs * MR + r % MR) * 8, MR * 8)
             address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, entries)
         return StagedRows(table, runs * 8, table)
 
-    def gathered(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
+    def by_rows(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
         (zeros, rows), length, zero = clear_run(part, scratch), part.taps * part.channels, splat(ZERO)
         width = window.size[0] * window.size[1] * part.channels
         table = rows + part.rows * width * 4
@@ -122,12 +122,12 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
                         store_part(load_part(source + c * 4, length - c, zero), target + (at + c) * 4, length - c)
         return stage_rows(weights, staging, rows, count, width, table + width // length * 8, part.rows)
 
-    return addresses if PRECISIONS[weights.dtype] == "float32" else gathered
+    return by_addresses if PRECISIONS[weights.dtype] == "float32" else by_rows
 
 
 @inner_overload
 def convolve_tile(weights, rows, remaining, panels, columns, out, affine, zeros):
-    """One tile of at most ``remaining`` places times a panel, plus bias, to ``out``; returns its number of places."""
+    """Write a tile of at most ``remaining`` places times a panel, plus bias, to ``out``; returns the places' number."""
 
     def by_addresses(weights, rows, remaining, panels, columns, out, affine, zeros):
         runs = rows.distance // 8
@@ -146,12 +146,12 @@ def convolve_tile(weights, rows, remaining, panels, columns, out, affine, zeros)
 
 @inner
 def finish_places(tile, rows, columns, activation, residual, has_residual, y, distance):
-    """activation(tile + residual) to y; residual and y: addresses of rows ``distance`` apart."""
+    """Write activation(tile + residual) to y; ``residual`` and y are addresses of rows ``distance`` bytes apart."""
     if has_residual:
         for i in range(rows):
             for j in range(0, columns, LANES):
-                place, at = tile.address + i * tile.distance + j * 4, residual + i * distance + j * 4
-                store(load(place) + load_part(at, columns - j, splat(ZERO)), place)
+                sums, addends = tile.address + i * tile.distance + j * 4, residual + i * distance + j * 4
+                store(load(sums) + load_part(addends, columns - j, splat(ZERO)), sums)
     if activation != 0 and columns == NR:
         activate_all(activation, tile, Rows(y, distance), rows, NR * 4)
     else:
@@ -163,7 +163,7 @@ def finish_places(tile, rows, columns, activation, residual, has_residual, y, di
 
 @kernel
 def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, scratch_PB, y_NF):
-    """Each part computes a run of tasks, each part.rows places of the window times a group's panels; see convolve."""
+    """Each thread computes a run of tasks, each ``part.rows`` places times all panels; part: a ConvolutionPart."""
     N, F = y_NF.shape
     tasks = (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
@@ -226,10 +226,11 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
 
 @kernel
 def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual_NF, scratch_PB, y_NF):
-    """3x3 convolutions of stride 1 by patches of 4x4 pixels, the window ``patches``: see fastattn.simd.convolution.
+    """``_convolve`` with 3x3 windows of stride 1, by patches of 4x4 pixels: see fastattn.simd.convolution.
 
-    panels_PSN  of all 16 products, one after another; channels and outputs are whole vectors
-    part        part.rows patches are a task
+    patches     the window that moves over the image from patch to patch
+    panels_PSN  of all 16 products, one after another; the channels, and the outputs, are a multiple of LANES
+    part        a task has ``part.rows`` patches
     """
     D, F, P = x_ND.shape[1], y_NF.shape[1], len(panels_PSN) // 16
     tiles = PixelGrid(out.images, (out.height + 1) // 2, (out.width + 1) // 2)
@@ -254,25 +255,25 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
                     panel, r = address(panels_PSN) + (k * P + p) * distance, 0
                     rows, ahead = StagedRows(values + k * room, D * 4, values), panel + P * distance
                     while r < count:
-                        sums, at = Rows(products + (k * part.rows + r) * NR * 4, NR * 4), rows_from(rows, r)
+                        sums, source = Rows(products + (k * part.rows + r) * NR * 4, NR * 4), rows_from(rows, r)
                         panels = Panels(panel, distance, ahead, step)
-                        r += multiply_tile(panels_PSN, at, count - r, panels, 1, columns, sums, affine, zero_rows)
+                        r += multiply_tile(panels_PSN, source, count - r, panels, 1, columns, sums, affine, zero_rows)
                         ahead += step * D
                 for r in range(count):
                     start = address(bias) + p * NR * 4
                     place_tile(products + r * NR * 4, part.rows * NR * 4, columns * 4, start, scratch.tile, NR * 4)
                     line, x = (first + r) // tiles.width, (first + r) % tiles.width * 2
-                    y, line, width = line % tiles.height * 2, line // tiles.height * out.height, min(2, out.width - x)
+                    y, image, width = line % tiles.height * 2, line // tiles.height, min(2, out.width - x)
                     for i in range(min(2, out.height - y)):
                         tile = Rows(scratch.tile + 2 * i * NR * 4, NR * 4)
-                        at = (((line + y + i) * out.width + x) * F + p * NR) * 4
-                        addend, place = residual + at, address(y_NF) + at
-                        finish_places(tile, width, columns, part.activation, addend, has_residual, place, F * 4)
+                        at = (((image * out.height + y + i) * out.width + x) * F + p * NR) * 4
+                        addend, target = residual + at, address(y_NF) + at
+                        finish_places(tile, width, columns, part.activation, addend, has_residual, target, F * 4)
 
 
 @kernel
 def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
-    """The maximum of the pixels of each place's area, or their sum over ``taps`` (0: over their number).
+    """Write the maximum of the pixels of each place's area, or their sum divided by ``taps`` (0: by their number).
 
     rows_Y3, columns_X3  first, end and step of an area's pixels
     """
@@ -294,13 +295,16 @@ def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
                         value = load_part(row + j * pixel, D - d, zero)
                         total = maximum(total, value) if maximal else total + value
                         peak = larger_magnitude(absolute(value), peak) if maximal else peak
-                # the maximum may lose a NaN; then the greatest magnitude is NaN, and otherwise it is no less
+                # ``maximum`` may lose a NaN, ``peak`` has it; without a NaN ``peak`` is at least the maximum
                 store_part(minimum(total, peak) if maximal else total / divisor, y + d * 4, D - d)
 
 
 @kernel
 def _sample(x_ND, grid, points_N2, edge, y_ND):
-    """Points of NaN, or outside by a pixel or more, yield zeros, unless ``edge`` continues the image."""
+    """Bilinear interpolation of images at points (y, x).
+
+    NaN, and points a pixel or more outside, yield zeros, unless ``edge`` continues the image.
+    """
     D, P = x_ND.shape[1], len(points_N2) // grid.images
     for block in prange(0, -(-len(points_N2) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(points_N2))):
@@ -324,7 +328,7 @@ def _sample(x_ND, grid, points_N2, edge, y_ND):
 
 @kernel
 def _gate(x_ND, pixels, channels_BD, pixels_N1, offset, y_ND):
-    """``pixels``: their number in an image."""
+    """y = x (channels pixels_N1 + offset), with empty factors as 1; an image has ``pixels`` rows."""
     N, D = x_ND.shape
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):

@@ -30,20 +30,20 @@ EdgeSpan = namedtuple("EdgeSpan", "first stop")
 
 @inner
 def _add_terms(scratch, target, source, indices_E, span, heads, slope):
-    """Scores LeakyReLU(target + source) of a node's neighbours, [neighbours, heads]."""
-    zero, below = splat(np.float32(0)), splat(slope)
+    """Write the scores LeakyReLU(target + source) of a node's neighbours, [neighbours, heads]."""
+    zero, slopes = splat(np.float32(0)), splat(slope)
     for e in range(span.first, span.stop):
-        row, place = source + np.int64(indices_E[e]) * heads * 4, scratch + (e - span.first) * heads * 4
+        row, score = source + np.int64(indices_E[e]) * heads * 4, scratch + (e - span.first) * heads * 4
         for h in range(0, heads, LANES):
             value = load_part(target + h * 4, heads - h, zero) + load_part(row + h * 4, heads - h, zero)
             # in this order NaN stays
-            value = fma(below, minimum(zero, value), maximum(zero, value))
-            store_part(value, place + h * 4, heads - h)
+            value = fma(slopes, minimum(zero, value), maximum(zero, value))
+            store_part(value, score + h * 4, heads - h)
 
 
 @inner
 def dot(a, b, width):
-    """The dot product of two rows at addresses; its order depends on ``width`` only."""
+    """The dot product of two rows at addresses; the order of its sum depends on ``width`` only."""
     zero = splat(np.float32(0))
     total = zero
     for k in range(0, width, LANES):
@@ -53,11 +53,11 @@ def dot(a, b, width):
 
 @inner
 def _multiply(scratch, query, key, indices_E, span, heads, width, scale):
-    """Scores scale q k of a node's neighbours, [neighbours, heads]."""
+    """Write the scores scale q k of a node's neighbours, [neighbours, heads]."""
     for e in range(span.first, span.stop):
-        row, place = key + np.int64(indices_E[e]) * heads * width * 4, scratch + (e - span.first) * heads * 4
+        row, score = key + np.int64(indices_E[e]) * heads * width * 4, scratch + (e - span.first) * heads * 4
         for h in range(heads):
-            store_scalar(dot(query + h * width * 4, row + h * width * 4, width) * scale, place + h * 4)
+            store_scalar(dot(query + h * width * 4, row + h * width * 4, width) * scale, score + h * 4)
 
 
 @inner
@@ -70,32 +70,33 @@ def _take_softmax(scratch, count, heads):
             top = maximum(load_part(scratch + (e * heads + h) * 4, heads - h, zero), top)
         total = zero
         for first in range(0, count, RUN):
-            part = zero
+            partial = zero
             for e in range(first, min(first + RUN, count)):
-                place = scratch + (e * heads + h) * 4
-                value = exp2((load_part(place, heads - h, zero) - top) * factor)
-                part = part + value
-                store_part(value, place, heads - h)
-            total = total + part
+                score = scratch + (e * heads + h) * 4
+                value = exp2((load_part(score, heads - h, zero) - top) * factor)
+                partial = partial + value
+                store_part(value, score, heads - h)
+            total = total + partial
         inverse = splat(np.float32(1)) / total
         for e in range(count):
-            place = scratch + (e * heads + h) * 4
-            store_part(load_part(place, heads - h, zero) * inverse, place, heads - h)
+            score = scratch + (e * heads + h) * 4
+            store_part(load_part(score, heads - h, zero) * inverse, score, heads - h)
 
 
 @inner
 def _add_values(scratch, value, indices_E, span, heads, width, out):
+    """Write the sums of a node's neighbours' values, weighted by the softmax in ``scratch``."""
     zero = splat(np.float32(0))
     for h in range(heads):
         for k in range(0, width, LANES):
             total, column = zero, value + (h * width + k) * 4
             for first in range(span.first, span.stop, RUN):
-                part = zero
+                partial = zero
                 for e in range(first, min(first + RUN, span.stop)):
                     weight = splat(load_scalar(scratch + ((e - span.first) * heads + h) * 4))
                     row = column + np.int64(indices_E[e]) * heads * width * 4
-                    part = fma(weight, load_part(row, width - k, zero), part)
-                total = total + part
+                    partial = fma(weight, load_part(row, width - k, zero), partial)
+                total = total + partial
             store_part(total, out + (h * width + k) * 4, width - k)
 
 
@@ -155,7 +156,7 @@ def _weigh(scores, first, stop, top, centre, decay):
 
 @inner
 def _add(scores, value, value_row, first, stop, width, out):
-    """out = the weighted sum of the window's values."""
+    """Write the weighted sum of the window's values."""
     zero = splat(np.float32(0))
     for k in range(0, width, LANES):
         total = zero

@@ -1,16 +1,16 @@
 """Matrix products with packed weights: y = activation(x W' + b) * multiply + residual.
 
-W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of the
-target's rows x NR holds its sums in registers for the whole inner dimension, which is not split for the caches: a panel
+W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of MR rows by
+NR columns holds its sums in registers for the whole inner dimension, which is not split for the caches: a panel
 streams from L2 behind the arithmetic, at 96% of the speed of a tile alone, while the tile prefetches the next panel.
 The sums start from bias and residual and go straight to y or, if operations follow, to a scratch of a few kilobytes in
-L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y first, where
-the epilogue reads it.
+L1, from which ``finish_tile`` writes y once. A gate is a second product of the same rows: its panel goes to y first,
+where ``finish_tile`` reads it.
 
-Vectors compute a tile, or the CPU's tile registers (AMX). A CPU with tile registers computes every row of bfloat16 by
-them, since their order of sums differs: bits never depend on the number of rows. Sums of int8 are exact either way, so
-few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their own
-(fastattn.simd.grouped), of one column block for many rows.
+Vectors or the CPU's tile registers (AMX) compute a tile. Tile registers add in another order than vectors, so a CPU
+that has them computes all rows of bfloat16 by them: bits never depend on the number of rows. Sums of int8 are exact
+either way, so few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their
+own (fastattn.simd.grouped), of one block of LANES columns for many rows.
 
 AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
 344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: prefetching the next panel
@@ -36,7 +36,7 @@ from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
 from fastattn.simd.vector import splat
 
 MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # rows of a tile
-# In int8 a row by vectors takes at best 24 cycles for 16 steps of a panel, a register of any number of rows 48.
+# In int8, 16 steps of a panel take a row of vectors at best 24 cycles, a tile register of any number of rows 48.
 LEAST_AMX_ROWS = 8
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
@@ -48,11 +48,11 @@ grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
 tile_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
-# Addresses of outputs, of their factors and of the residual, in rows ``distance`` bytes apart; 0: absent.
+# Addresses of outputs, of factors that multiply them and of the residual, in rows ``distance`` bytes apart; 0: absent.
 Destination = namedtuple("Destination", "y multiply residual distance")
 # Addresses of a tile and of a row of zeros.
 TileScratch = namedtuple("TileScratch", "tile zeros")
-# A range of the rows and one of the panels of a product.
+# The first row of a product's task, the number of its rows, its first panel and the end of its panels.
 Task = namedtuple("Task", "first rows panel end_panel")
 
 
@@ -90,10 +90,7 @@ def end_task(weights, rows):
 
 @inner_overload
 def step_ahead(weights, rows):
-    """Bytes of the next panel that a step prefetches, so that the panel is in the cache when the rows need it.
-
-    0 for a single tile, which the hardware's own prefetching serves better.
-    """
+    """Bytes of the next panel that a step prefetches; 0 for a single tile, where the hardware prefetches better."""
 
     def by_vectors(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
@@ -151,7 +148,7 @@ def _in_registers(weights, rows, remaining, panels, count, columns, out, affine,
 
 @inner_overload
 def first_halves(weights):
-    """The offset in bytes of the first float16 in a panel in groups."""
+    """The offset in bytes of the first float16 in a panel of weights in groups."""
     if PRECISIONS[weights.dtype] == "int4":
         return lambda weights: GROUP_INPUTS // 2 * NR
     return lambda weights: weights.shape[1] * GROUP_INPUTS * NR
@@ -165,9 +162,9 @@ def grouped_panel(weights, panel, j):
 
 @inner
 def rows_of_block(remaining):
-    """The number of rows of the next tile of one column block; 0: the ``remaining`` rows are too few for a tile.
+    """The number of rows of the next tile of one column block; 0: the ``remaining`` rows are too few for such a tile.
 
-    8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
+    8 rows in two tiles of 4 take 18% longer than in one; 16 rows as 12 and 4 take 5% longer than as 8 and 8.
     """
     if GROUPED_ROWS > 8 and (8 <= remaining < GROUPED_ROWS or remaining == 16):
         return 8
@@ -203,10 +200,10 @@ by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
 
 @inner_overload
 def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine, start):
-    """One tile of at most ``remaining`` rows times 1 or GROUP panels, plus bias and residual; returns its rows.
+    """Compute a tile of at most ``remaining`` rows times ``count`` panels, plus bias and residual; returns its rows.
 
-    It writes at least ``columns`` results of each row. ``weights`` is the array of panels, ``start`` the residual, from
-    which the sums start; the other arguments are those of ``make_linear_tile``.
+    It writes at least ``columns`` results of each row. ``weights`` is the array of panels, ``count`` 1 or GROUP,
+    ``start`` the residual, from which the sums start; ``make_linear_tile`` explains rows, panels, out and affine.
     """
     if weights.dtype in GROUPED:
         return _by_groups
@@ -222,9 +219,9 @@ def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine,
 
 @inner
 def finish_tile(tile, rows, columns, target):
-    """Write a tile's rows times ``multiply`` plus ``residual`` to y; ``target`` is that of ``multiply_panels``.
+    """Write a tile's rows times ``multiply`` plus ``residual`` to y, the addresses in the Destination ``target``.
 
-    It reads all operands before it writes y, for the reason in multiply_panels.
+    Writing y begins after all operands are read, for the reason in multiply_panels.
     """
     zero = splat(np.float32(0))
     if target.multiply != 0 or target.residual != 0:
@@ -256,8 +253,8 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = Rows(scratch.tile, width * NR * 4), Rows(scratch.zeros, 0)
-    # A whole tile goes from the registers to y if no operation follows. Later operations read it from a scratch: rows
-    # of y may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
+    # A whole tile goes from the registers to y if no operation follows. Operations that follow read the tile from a
+    # scratch: rows of y may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
     whole = columns == width * NR
     direct = whole and multiply == 0 and activation == 0
     panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
@@ -279,7 +276,7 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
 
 @inner
 def with_zeros(tile, zeros):
-    """The TileScratch of two addresses; clears the row of zeros."""
+    """The TileScratch of two addresses, whose row of zeros is written here."""
     for j in range(0, GROUP * NR, LANES):
         store(splat(np.float32(0)), zeros + j * 4)
     return TileScratch(tile, zeros)
@@ -287,7 +284,7 @@ def with_zeros(tile, zeros):
 
 @inner
 def find_task(task, blocks, rows, panels):
-    """The Task number ``task``: all rows of a column block, then those of the next; a thread has one column block."""
+    """The Task of a number: tasks go through all rows of one column block, then through all rows of the next."""
     row_blocks = (rows + blocks.rows - 1) // blocks.rows
     first, block = task % row_blocks * blocks.rows, task // row_blocks
     count = min(rows - first, blocks.rows)
@@ -298,7 +295,7 @@ def find_task(task, blocks, rows, panels):
 def multiply_task(weights, rows, task, affine, activation, target, scratch):
     """``multiply_panels`` of all panels of a Task; for few rows GROUP panels at once.
 
-    Panels that are not whole go alone, so that for any number of rows their residual is added last.
+    A panel of which only some columns are outputs goes alone, so that for any number of rows its residual comes last.
     """
     p, outputs = task.panel, target.distance // 4
     while p < task.end_panel:
@@ -310,7 +307,7 @@ def multiply_task(weights, rows, task, affine, activation, target, scratch):
 
 @kernel
 def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
-    """Each part computes a run of tasks, each a row block times a column block; see linear."""
+    """Each part computes a run of tasks, each a row block times a column block; see ``linear`` in ops/cpu/matmul.py."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
@@ -332,7 +329,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
 
 @kernel
 def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, scratch_PB, y_NF):
-    """``_linear`` times a second product of the same rows, the gate, which y holds first; see gated."""
+    """``_linear`` times a second product of the same rows, the gate, which y holds first; see ``gated`` there."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns

@@ -21,11 +21,13 @@ from fastattn.simd.vector import (
 
 # Rows of a task, here and in other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
-TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # the inverse of a number below TINY may overflow
+# Rows of greatest magnitude below TINY are first divided by TINY, since the inverse of that magnitude may overflow.
+TINY, TINY_INVERSE = np.float32(2.0**-100), np.float32(2.0**100)
 
 
 @kernel
 def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
+    """Layer norm of x + residual if ``centred``, else the root-mean-square norm; empty arrays are absent."""
     D = x_ND.shape[1]
     x, y, weight, bias = x_ND.ctypes.data, y_ND.ctypes.data, weight_D.ctypes.data, bias_D.ctypes.data
     residual = residual_ND.ctypes.data
@@ -88,7 +90,7 @@ def soften_row(x, y, count):
     whole = count - count % LANES
     remaining, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
     tail = load_first(x + end, remaining, hidden) if remaining > 0 else hidden
-    top = maximum(tail, hidden)  # in this order it passes over NaN
+    top = maximum(tail, hidden)  # ``maximum`` passes over NaN in this order
     for s in range(0, end, SIZE):
         top = maximum(load(x + s), top)
     highest = max_lanes(top)
@@ -127,11 +129,11 @@ def _direct(x, y, width):
         peaks = larger_magnitude(absolute(load_part(x + d * 4, width - d, zero)), peaks)
     peak = largest_magnitude(peaks)
     # relative to the greatest magnitude, so that no square leaves float32's range
-    raise_factor = splat(RAISE if peak < TINY else np.float32(1))
-    peak = peak * RAISE if peak < TINY else peak
+    tiny_factor = splat(TINY_INVERSE if peak < TINY else np.float32(1))
+    peak = peak * TINY_INVERSE if peak < TINY else peak
     inverse, squares = splat(np.float32(1) / peak if peak != np.float32(0) else np.float32(0)), zero
     for d in range(0, width, LANES):
-        value = load_part(x + d * 4, width - d, zero) * raise_factor * inverse
+        value = load_part(x + d * 4, width - d, zero) * tiny_factor * inverse
         squares = fma(value, value, squares)
         store_part(value, y + d * 4, width - d)
     length = np.sqrt(sum_lanes(squares))

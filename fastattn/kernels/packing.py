@@ -1,4 +1,4 @@
-"""Both sides of a product in the form that a register tile multiplies: packed weights, and rows of A.
+"""Both operands of a product in the form that a register tile multiplies: packed weights, and rows of A.
 
 One pass converts and transposes weights into panels of NR columns. In float32 it takes NR rows of weights in blocks of
 PACKED_COLUMNS, converts each block into a scratch in L1 and transposes it from there, so a quantized weight exists as
@@ -6,10 +6,10 @@ float32 in its panel alone. In the narrow precisions a step's values of one colu
 of fastattn.simd.arithmetic reads them.
 
 Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int8 is symmetric with one scale a row:
-127 / max |x|, from a first pass over the row, which fits in L1, so that the second pass is free; or a static scale of
-the weights. Factors of the weights may balance the columns first. So a row's integers depend on the row alone. Where
-the instruction takes unsigned bytes, 128 is added, and packed weights hold the correction. For weights in groups each
-group of inputs has its own scale: see fastattn.simd.grouped.
+127 / max |x|, from a first pass over the row, which fits in L1, so that the second pass is free; or a static scale that
+the weights bring. Weights may also bring factors that balance the columns first. Either way a row's integers depend on
+the row alone. Where the instruction takes unsigned bytes, 128 is added, and packed weights hold the correction. For
+weights in groups each group of inputs has its own scale: see fastattn.simd.grouped.
 """
 
 import numpy as np
@@ -70,12 +70,12 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
         block_JC = blocks_TJC[part]
         for p in range(first_panel, end):
             panel = panels_PDN.ctypes.data + p * D * NR * 4
-            inside = min(NR, F - p * NR)
-            block_JC[inside:] = 0
+            outputs = min(NR, F - p * NR)
+            block_JC[outputs:] = 0
             for first in range(0, D, PACKED_COLUMNS):
                 columns = min(PACKED_COLUMNS, D - first)
-                for j in range(inside):
-                    # as arrays of one axis: so LLVM sees that their strides are one
+                for j in range(outputs):
+                    # arrays of one axis, so that LLVM sees that their strides are one
                     source_C, target_C = values_FD[p * NR + j, first : first + columns], block_JC[j]
                     factor = factors_F[p * NR + j]
                     for c in range(columns):
@@ -83,8 +83,8 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
                 whole = columns // LANES * LANES
                 for c in range(0, whole, LANES):
                     for j in range(0, NR, LANES):
-                        square, place = block + (j * PACKED_COLUMNS + c) * 4, panel + ((first + c) * NR + j) * 4
-                        transpose(square, PACKED_COLUMNS * 4, LANES, LANES, place, NR * 4)
+                        square, target = block + (j * PACKED_COLUMNS + c) * 4, panel + ((first + c) * NR + j) * 4
+                        transpose(square, PACKED_COLUMNS * 4, LANES, LANES, target, NR * 4)
                 for c in range(whole, columns):
                     for j in range(NR):
                         panels_PDN[p, first + c, j] = block_JC[j, c]
@@ -103,7 +103,7 @@ def quantize_row(x, column_factors, width, staged):
     """Round ``width`` floats to int8 operands, padded to whole vectors; returns the value of one integer step.
 
     column_factors  address of factors that multiply the row first, in whole vectors; or None
-    Returns NaN if the row has a NaN: its products are NaN then.
+    Returns NaN if the row has a NaN, so that its products are NaN.
     """
     zero = splat(np.float32(0))
     whole = width - width % LANES

@@ -5,16 +5,16 @@ a running softmax and the k best. Each segment of fixed size has its own sums, w
 bits depend on neither batch nor threads. The softmax keeps the maximum and the sum of exponentials lane by lane
 (online: Milakov and Gimelshein 2018; in base 2, which saves half of their instructions).
 
-``_project_peaks``: each sentence keeps only its largest outputs. SPLADE's vectors are maxima of logits (Formal 2021),
-ColBERT's scores sums of maxima (Khattab and Zaharia 2020). A task takes all rows through a run of panels; a maximum is
-the same in any order.
+``_project_peaks``: each sentence keeps only the maximum of each output. SPLADE's vectors are maxima of logits (Formal
+2021), ColBERT's scores sums of maxima (Khattab and Zaharia 2020). A task takes all rows through a run of panels; a
+maximum is the same in any order.
 
 ``_choose``: each sentence has its own subset of the vocabulary. The words of a shortlist are spread over the
-vocabulary, so a task reads weights row by row in place: to admit a sentence costs no memory and no time, and all
+vocabulary, so a task reads weights row by row in place: admitting a sentence costs no memory and no time, and all
 threads share one matrix in the CPU's caches. With 1,034 words of 256 int8 each, the mean of an English sentence with a
-Firefox model, a row takes 7 us with 64 sentences at once, 6 with 128. Panels copied for each sentence, for 85 us at its
-admission, take 6 and 12; all 32,000 words 53; the 14,000 words of 64 sentences together, with a mask, 23. Beams profit
-more from panels: four rows a sentence take 4.3 us each here, 2.8 there.
+Firefox model, a row takes 7 us with 64 sentences at once, 6 us with 128. With panels copied for each sentence a row
+takes 6 and 12 us, and each admission 85 us; with all 32,000 words 53 us; with the 14,000 words of 64 sentences together
+and a mask 23 us. Beams profit more from panels: of four rows a sentence, each takes 4.3 us in place, 2.8 by panels.
 """
 
 from collections import namedtuple
@@ -32,7 +32,7 @@ from fastattn.simd.target import LANES
 from fastattn.simd.tile import linear_dots
 from fastattn.simd.vector import any_above, exp2, max_lanes, maximum, minimum, splat, sum_lanes, tanh
 
-FAR = np.float32(3e38)  # more than a logit's distance from its cap
+BEYOND_CAPS = np.float32(3e38)  # a finite logit plus this number is above any cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
 logits_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), make_scratch(STATE)
@@ -41,44 +41,45 @@ state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), mak
 Best = namedtuple("Best", "values ids k")
 # Adjacent ids: the first, and their number.
 Run = namedtuple("Run", "first number")
-# The results of a task's rows, from ``first_row`` on: lists from ``first_list`` on, and running softmaxes.
+# EditedLogits and BestLists; the numbers of a task's first row and of its list; the address of the rows' running
+# softmaxes; whether these are computed.
 Selection = namedtuple("Selection", "edits lists first_row first_list states has_sums")
-# The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
+# The sentence of each row of a task; the address of the sentences' maxima, ``distance`` bytes from one to the next.
 Peaks = namedtuple("Peaks", "sentences_N address distance")
-# The address of ascending ids, which begin a table; their number, and the table's columns; see OutputSubset.
+# The address of ascending ids, the first row of a table; their number, and the table's columns; see OutputSubset.
 Words = namedtuple("Words", "address number columns")
 
 
 def make_edit(find):
     """Make the helper ``edit(line, row, outputs, columns, edits)``, which edits a row's logits at an address.
 
-    find     (id, outputs) -> its index among the outputs in the line, or negative
-    columns  of the line
+    find     (id, outputs) -> the id's index among the outputs in the line, or a negative number
+    columns  the number of columns of the line
     edits    EditedLogits
     """
 
     @inner
     def edit(line, row, outputs, columns, edits):
         suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, targets_R, logits_R = edits
-        if cap != 0:  # cap tanh(z / cap); -inf stays, which columns without an output have
-            size, inverse, far = splat(cap), splat(np.float32(1) / cap), splat(FAR)
+        if cap != 0:  # cap tanh(z / cap); columns without an output have -inf, which stays
+            scale, inverse, beyond = splat(cap), splat(np.float32(1) / cap), splat(BEYOND_CAPS)
             for j in range(0, columns, LANES):
                 value = load(line + j * 4)
-                store(minimum(value + far, size * tanh(value * inverse)), line + j * 4)  # in this order NaN stays
+                store(minimum(value + beyond, scale * tanh(value * inverse)), line + j * 4)  # in this order NaN stays
         for j in range(penalized_RJ.shape[1]):
-            at = find(penalized_RJ[row, j], outputs)
-            if at >= 0:
-                logit = load_scalar(line + at * 4)
+            index = find(penalized_RJ[row, j], outputs)
+            if index >= 0:
+                logit = load_scalar(line + index * 4)
                 logit = logit * penalty if logit < 0 else logit / penalty
-                store_scalar(logit - amounts_RJ[row, j], line + at * 4)
+                store_scalar(logit - amounts_RJ[row, j], line + index * 4)
         for j in range(suppressed_RJ.shape[1]):
-            at = find(suppressed_RJ[row, j], outputs)
-            if at >= 0:
-                store_scalar(np.float32(-np.inf), line + at * 4)
+            index = find(suppressed_RJ[row, j], outputs)
+            if index >= 0:
+                store_scalar(np.float32(-np.inf), line + index * 4)
         if targets_R.size > 0:
-            at = find(targets_R[row], outputs)
-            if at >= 0:
-                logits_R[row] = load_scalar(line + at * 4)
+            index = find(targets_R[row], outputs)
+            if index >= 0:
+                logits_R[row] = load_scalar(line + index * 4)
 
     return edit
 
@@ -107,7 +108,7 @@ def worst(best):
 
 @inner
 def insert(value, token, best):
-    """Insert a value into the k best, behind equal ones, so that ties keep the lower id; it must be above the worst."""
+    """Insert a value above the worst into the k best, behind equal values, so that the lower id wins a tie."""
     values, ids, k = best
     j = k - 1
     while j > 0 and load_scalar(values + (j - 1) * 4) < value:
@@ -121,19 +122,20 @@ def insert(value, token, best):
 @inner
 def log_sum(peak, total):
     """peak + ln(total), total a float64."""
-    # where every logit is suppressed, -inf + ln(0) would be NaN
+    # the total is 0 where every logit is suppressed: a log-sum of -inf would make log-probabilities NaN
     return np.float32(np.float64(peak) + np.log(TINY if total == 0 else total))
 
 
 @inner
 def clear_state(state):
+    """Begin a row's running softmax."""
     store(splat(LOWEST), state)
     store(splat(np.float32(0)), state + SIZE)
 
 
 @inner
 def fold_state(state):
-    """(peak, sum) of a row: its lanes reduced to one."""
+    """(peak, sum) of a row's running softmax, over all lanes."""
     peak, sums = load(state), load(state + SIZE)
     highest = max_lanes(peak)
     return highest, sum_lanes(sums * exp2((peak - splat(highest)) * splat(np.float32(LOG2_E))))
@@ -142,7 +144,7 @@ def fold_state(state):
 @inner
 def add_exponentials(logits, columns, highest, state):
     """Add ``columns`` logits to a row's running softmax, lane by lane; ``highest`` holds their maxima."""
-    # The difference is taken before the scale: so it is exactly 0 at the peak, however large the logits are.
+    # Scaling comes after the difference, which is so exactly 0 at the peak, however large the logits are.
     scale, peak, total = splat(np.float32(LOG2_E)), load(state), load(state + SIZE)
     if any_above(highest, peak):
         higher = maximum(highest, peak)
@@ -183,8 +185,8 @@ edit_run = make_edit(find_in_run)
 def make_take_group(finish):
     """Make the helper ``take_group(weights, rows, count, first, affine, scratch, results)``.
 
-    It takes ``count`` rows through GROUP panels from the ``first`` on, or through the last ones, and calls
-    ``finish(line, r, first id, columns, results)`` with the address ``line`` of the logits of each row r.
+    It multiplies ``count`` rows by the GROUP panels from panel ``first`` on, or by those that remain, and calls
+    ``finish(line, r, first id, columns, results)`` for each row r with the address ``line`` of its logits.
     """
 
     @inner
@@ -196,15 +198,15 @@ def make_take_group(finish):
         start, step = address(weights) + first * distance, step_ahead(weights, count)
         ahead = start + panels * distance
         while r < count:
-            place, height = ahead, 0
+            panel_ahead, height = ahead, 0
             for q in range(0, panels, width):
-                group, skip = Panels(start + q * distance, distance, place, step), q * NR * 4
+                group, skip = Panels(start + q * distance, distance, panel_ahead, step), q * NR * 4
                 out, zeros = Rows(scratch.tile + skip, columns * 4), Rows(scratch.zeros, 0)
                 column = skip_columns(affine, first * NR * 4 + skip)
                 height = multiply_tile(
                     weights, rows_from(rows, r), count - r, group, width, width * NR, out, column, zeros
                 )
-                place += step * steps
+                panel_ahead += step * steps
             for i in range(height):
                 finish(scratch.tile + i * columns * 4, r + i, first * NR, columns, results)
             r += height
@@ -215,7 +217,7 @@ def make_take_group(finish):
 
 @inner
 def choose_logits(line, r, first, columns, selection):
-    """Take a row's logits into its softmax and its k best."""
+    """Edit a row's logits and take them into its running softmax and its k best."""
     edit_run(line, selection.first_row + r, Run(first, columns), columns, selection.edits)
     best = best_of(selection.lists, selection.first_list + r)
     scan_row(line, columns, first, selection.states + r * STATE, selection.has_sums, best)
@@ -232,21 +234,21 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, has_sums
     lists     BestLists [runs of segments, R, k], written
     """
     R, D = x_RD.shape
-    P, chunks = len(panels_PSN), len(lists.values)
-    S, tasks = len(peaks_SR), chunks * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
+    P, runs = len(panels_PSN), len(lists.values)
+    S, tasks = len(peaks_SR), runs * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
         scratch, states = with_zeros(logits_scratch(), zero_scratch()), state_scratch()
         affine = affine_at(arrays)
         for task in range(first_task, last_task):
-            chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS
+            run, first = task % runs, task // runs * VOCABULARY_ROWS
             count, x = min(R - first, VOCABULARY_ROWS), address(x_RD) + first * D * 4
-            selection = Selection(edits, lists, first, chunk * R + first, states, has_sums)
+            selection = Selection(edits, lists, first, run * R + first, states, has_sums)
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(R, VOCABULARY_ROWS))
             for i in range(count):
                 clear_best(best_of(lists, selection.first_list + i))
             begin_task(panels_PSN, count)
-            for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
+            for segment in range(run * S // runs, (run + 1) * S // runs):
                 for i in range(count):
                     clear_state(states + i * STATE)
                 for p in range(segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT), GROUP):
@@ -259,7 +261,7 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, has_sums
 
 @kernel
 def _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R):
-    """Merge the segments' softmax and the tasks' k best of each row."""
+    """Merge the segments' softmax and the k best of the runs of segments, for each row."""
     S, R = peaks_SR.shape
     for r in prange(0, R):
         peak = LOWEST
@@ -270,19 +272,19 @@ def _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R):
             total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
         best = best_of(best_lists, r)
         clear_best(best)
-        for chunk in range(len(lists.values)):
-            for at in range(best.k):
-                if lists.values[chunk, r, at] > worst(best):
-                    insert(lists.values[chunk, r, at], lists.ids[chunk, r, at], best)
+        for run in range(len(lists.values)):
+            for j in range(best.k):
+                if lists.values[run, r, j] > worst(best):
+                    insert(lists.values[run, r, j], lists.ids[run, r, j], best)
         log_sums_R[r] = log_sum(peak, total)
 
 
 @inner
 def raise_peaks(line, r, first, columns, peaks):
     """Take a row's outputs into its sentence's maxima."""
-    place = peaks.address + peaks.sentences_N[r] * peaks.distance + first * 4
+    maxima = peaks.address + peaks.sentences_N[r] * peaks.distance + first * 4
     for j in range(0, columns, LANES):
-        store(maximum(load(line + j * 4), load(place + j * 4)), place + j * 4)
+        store(maximum(load(line + j * 4), load(maxima + j * 4)), maxima + j * 4)
 
 
 take_peaks = make_take_group(raise_peaks)
@@ -290,7 +292,7 @@ take_peaks = make_take_group(raise_peaks)
 
 @kernel
 def _project_peaks(x_ND, sentences_N, panels_PSN, arrays, scratch_PB, peaks_BF):
-    """peaks_BF [B, whole panels] is written, and has the least value at first; a task is a group of panels."""
+    """Raise peaks_BF [B, whole panels], which has the least value at first; a task is a group of panels."""
     N, D = x_ND.shape
     P = len(panels_PSN)
     for part in prange(0, len(scratch_PB)):
@@ -324,7 +326,7 @@ edit_words = make_edit(find_word)
 
 @inner
 def multiply_words(weights, rows, count, words, lines):
-    """Logits of the words for each of ``count`` staged rows; lines: Rows, written."""
+    """Write the logits of the words for ``count`` staged rows to ``lines``, which are Rows."""
     start, size = words.address, words.columns * 4
     affine = Affine(start + size, start + 2 * size, start + 3 * size)
     weight_rows = Rows(address(weights), weights.strides[0])
@@ -337,14 +339,14 @@ def multiply_words(weights, rows, count, words, lines):
 
 @inner
 def scan_line(line, words, state, has_sums, best):
-    """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
+    """Write the k best of a row's logits, by id; returns the logarithm of the sum of all exponentials."""
     clear_state(state)
     clear_best(best)
     for j in range(0, words.columns, CHUNK):
         scan_row(line + j * 4, min(CHUNK, words.columns - j), j, state, has_sums, best)
-    for at in range(best.ids, best.ids + best.k * 4, 4):
-        if load_index(at) >= 0:
-            store_index(load_index(words.address + load_index(at) * 4), at)
+    for place in range(best.ids, best.ids + best.k * 4, 4):
+        if load_index(place) >= 0:
+            store_index(load_index(words.address + load_index(place) * 4), place)
     peak, total = fold_state(state)
     return log_sum(peak, np.float64(total))
 
@@ -353,11 +355,11 @@ def scan_line(line, words, state, has_sums, best):
 def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, has_sums, scratch_PB, lines_LC):
     """Choose for runs of rows with the same subset; the runs are divided among the parts.
 
-    runs_G4     the first row of each run, and ``place`` of its OutputSubset
+    runs_G4     the first row of each run, then ``place`` of its OutputSubset
     lists       BestLists [R, k], written
     log_sums_R  written; empty: only the logits are written
     scratch_PB  each part's SUBSET_ROWS staged rows
-    lines_LC    logits: a line a row if only logits are written, else SUBSET_ROWS lines a part
+    lines_LC    written: logits, a line for each row if only logits are written, else SUBSET_ROWS lines for each part
     """
     R, D = x_RD.shape
     G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0

@@ -6,8 +6,8 @@ block make all gates of its units: their products go to a scratch in L1, from wh
 A part has some sentences of one direction, longest first. Sentences that have ended are the last rows of a product, so
 the product becomes smaller; parts do not wait for each other. Where each sentence has one row, as in a decoder's step,
 parts share rows, and a part has some blocks of units. Parts share rows too if there are fewer sentences than threads:
-each step is then a call, whose number lies in a part's scratch. Where no row continues a state, the product is its
-bias, without computation.
+a call then computes one step, and each part's scratch counts the steps. Where no row continues a state, the product is
+its bias, without computation.
 
 Steps of few rows go through the blocks alternately forward and backward, since L2 still has the last blocks: 50 steps
 of one row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in
@@ -34,10 +34,10 @@ from fastattn.simd.rows import copy_floats, widen_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import fma, splat, tanh
 
-AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of this cell
+AFTER_RESET = GRU_RESET_BEFORE + 1  # the phase of that cell's second product
 PANEL = NR * 4  # bytes of a row's results with a panel
 FEW = 4  # from FEW rows on, rows take one panel at a time; fewer rows take GROUP panels of several blocks at once
-gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of four gates
+gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # rows of four gates
 
 # A layer in one direction: Rows of inputs and of the result; the first columns of its h and c in tables of states;
 # codes and sizes.
@@ -47,8 +47,8 @@ Share = namedtuple("Share", "first step count block end_block")
 # Addresses in a part's scratch: the number of steps of earlier calls; the number of each sentence's current row; its h
 # before and after a step; c, or r h; rows in the weights' precision.
 ShareScratch = namedtuple("ShareScratch", "steps rows state next_state cell staged")
-# Addresses for one row and block of units: products and inputs of the first gate, states of ShareScratch, the result.
-Place = namedtuple("Place", "sums inputs state next_state cell hidden")
+# Addresses of one row's block of units: products and inputs of the first gate, states of ShareScratch, the result.
+UnitBlock = namedtuple("UnitBlock", "sums inputs state next_state cell hidden")
 
 
 @inner
@@ -58,76 +58,76 @@ def sigmoid(x):
 
 
 @inner
-def gate(place, number, at):
-    """A gate's product with the state and its inputs."""
-    return load(place.sums + number * PANEL + at) + load(place.inputs + number * PANEL + at)
+def gate(block, number, at):
+    """A gate's product with the state, plus its inputs."""
+    return load(block.sums + number * PANEL + at) + load(block.inputs + number * PANEL + at)
 
 
 @inner
-def lstm(place, at, count):
+def lstm(block, at, count):
     """c = f c' + i g, h = o tanh(c) (Hochreiter 1997, Gers 2000)."""
-    cell = load_part(place.cell + at, count, splat(np.float32(0)))
-    candidate = sigmoid(gate(place, 0, at)) * tanh(gate(place, 2, at))
-    cell = fma(sigmoid(gate(place, 1, at)), cell, candidate)
-    hidden = sigmoid(gate(place, 3, at)) * tanh(cell)
-    store_part(cell, place.cell + at, count)
-    store_part(hidden, place.next_state + at, count)
-    store_part(hidden, place.hidden + at, count)
+    cell = load_part(block.cell + at, count, splat(np.float32(0)))
+    candidate = sigmoid(gate(block, 0, at)) * tanh(gate(block, 2, at))
+    cell = fma(sigmoid(gate(block, 1, at)), cell, candidate)
+    hidden = sigmoid(gate(block, 3, at)) * tanh(cell)
+    store_part(cell, block.cell + at, count)
+    store_part(hidden, block.next_state + at, count)
+    store_part(hidden, block.hidden + at, count)
 
 
 @inner
-def finish_gru(place, candidate, update, at, count):
+def finish_gru(block, candidate, update, at, count):
     """h = n + z (h' - n)."""
-    old_state = load_part(place.state + at, count, splat(np.float32(0)))
+    old_state = load_part(block.state + at, count, splat(np.float32(0)))
     hidden = fma(update, old_state - candidate, candidate)
-    store_part(hidden, place.next_state + at, count)
-    store_part(hidden, place.hidden + at, count)
+    store_part(hidden, block.next_state + at, count)
+    store_part(hidden, block.hidden + at, count)
 
 
 @inner
-def gru(place, at, count):
+def gru(block, at, count):
     """n = tanh(W x + r U h') (Cho 2014, in the form of cuDNN)."""
-    reset, update = sigmoid(gate(place, 0, at)), sigmoid(gate(place, 1, at))
-    candidate = tanh(fma(reset, load(place.sums + 2 * PANEL + at), load(place.inputs + 2 * PANEL + at)))
-    finish_gru(place, candidate, update, at, count)
+    reset, update = sigmoid(gate(block, 0, at)), sigmoid(gate(block, 1, at))
+    candidate = tanh(fma(reset, load(block.sums + 2 * PANEL + at), load(block.inputs + 2 * PANEL + at)))
+    finish_gru(block, candidate, update, at, count)
 
 
 @inner
-def reset_and_update(place, at, count):
+def reset_and_update(block, at, count):
     """Write r h' to ``cell``, and z to ``next_state``, where the next state replaces it."""
-    old_state = load_part(place.state + at, count, splat(np.float32(0)))
-    store_part(sigmoid(gate(place, 0, at)) * old_state, place.cell + at, count)
-    store_part(sigmoid(gate(place, 1, at)), place.next_state + at, count)
+    old_state = load_part(block.state + at, count, splat(np.float32(0)))
+    store_part(sigmoid(gate(block, 0, at)) * old_state, block.cell + at, count)
+    store_part(sigmoid(gate(block, 1, at)), block.next_state + at, count)
 
 
 @inner
-def after_reset(place, at, count):
+def after_reset(block, at, count):
     """n = tanh(W x + U (r h')) (Cho 2014)."""
-    update = load_part(place.next_state + at, count, splat(np.float32(0)))
-    candidate = tanh(load(place.sums + at) + load(place.inputs + 2 * PANEL + at))
-    finish_gru(place, candidate, update, at, count)
+    update = load_part(block.next_state + at, count, splat(np.float32(0)))
+    candidate = tanh(load(block.sums + at) + load(block.inputs + 2 * PANEL + at))
+    finish_gru(block, candidate, update, at, count)
 
 
 @inner
-def finish_block(phase, place, units):
-    """The cell of one row's block, which has ``units`` units."""
+def finish_block(phase, block, units):
+    """Compute the cells of one row's block, which has ``units`` units."""
     for at in range(0, PANEL, SIZE):
         count = units - at // 4
         if count <= 0:
             break
         if phase == LSTM:
-            lstm(place, at, count)
+            lstm(block, at, count)
         elif phase == GRU:
-            gru(place, at, count)
+            gru(block, at, count)
         elif phase == GRU_RESET_BEFORE:
-            reset_and_update(place, at, count)
+            reset_and_update(block, at, count)
         else:
-            after_reset(place, at, count)
+            after_reset(block, at, count)
 
 
 @inner
 def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
-    """A tile of at most ``remaining`` rows times ``count`` panels, side by side; returns its rows.
+    """Write a tile of at most ``remaining`` rows times ``count`` panels, side by side; returns its number of rows.
 
     affine  of the first panel
     panels  ``panels.ahead`` lies as far behind each panel as behind the first
@@ -145,9 +145,9 @@ def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
 
 @inner
 def take_phase(weights, arrays, layer, share, scratch, count, phase, t, is_fresh, tile):
-    """Compute step ``t``'s product of the first ``count`` rows' state, or r h, and then the cell.
+    """Compute step ``t`` of the first ``count`` rows: the product of their states, or of r h, and then their cells.
 
-    is_fresh  no row continues a state
+    is_fresh  whether no row continues a state
     """
     low, high = 2 if phase == AFTER_RESET else 0, 2 if phase == GRU_RESET_BEFORE else layer.gates
     source, units, gates = scratch.cell if phase == AFTER_RESET else scratch.state, layer.units, layer.gates
@@ -172,7 +172,7 @@ def take_phase(weights, arrays, layer, share, scratch, count, phase, t, is_fresh
                 number, at = load_integer(scratch.rows + (r + i) * 8), (r + i) * units * 4
                 for j in range(blocks):
                     skip, unit = (block + j) * gates * PANEL, (block + j) * PANEL
-                    place = Place(
+                    unit_block = UnitBlock(
                         tile.tile + (i * width + j * gates) * PANEL,
                         layer.inputs.address + number * layer.inputs.distance + skip,
                         scratch.state + at + unit,
@@ -180,7 +180,7 @@ def take_phase(weights, arrays, layer, share, scratch, count, phase, t, is_fresh
                         scratch.cell + at + unit,
                         layer.hidden.address + number * layer.hidden.distance + unit,
                     )
-                    finish_block(phase, place, units - (block + j) * NR)
+                    finish_block(phase, unit_block, units - (block + j) * NR)
             r += height
             ahead += step * weights.shape[1]
 
@@ -188,8 +188,8 @@ def take_phase(weights, arrays, layer, share, scratch, count, phase, t, is_fresh
 @inner
 def sentence_of(share, order_B, k):
     """The number of a part's k-th sentence."""
-    place = share.first + k * share.step
-    return order_B[place] if order_B.size > 0 else place
+    index = share.first + k * share.step
+    return order_B[index] if order_B.size > 0 else index
 
 
 @inner
@@ -283,23 +283,18 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
     gates, units = form.gates, form.units
     blocks = (units + NR - 1) // NR
     for part in prange(0, len(scratch_PB)):
-        direction, first, block = part // parts, part % parts // form.units_parts, part % form.units_parts
+        direction, first, units_part = part // parts, part % parts // form.units_parts, part % form.units_parts
         weights, backward_weights = panels
         arrays = forward
         if direction > 0:
             weights, arrays = backward_weights, backward
-        layer = Layer(
-            Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4),
-            Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4),
-            states.hidden + direction * units,
-            states.cell + direction * units,
-            form.cell,
-            gates,
-            units,
-            direction > 0,
-        )
+        inputs = Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4)
+        hidden = Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4)
+        column, cell_column = states.hidden + direction * units, states.cell + direction * units
+        layer = Layer(inputs, hidden, column, cell_column, form.cell, gates, units, direction > 0)
         count = (B - first + form.sentences - 1) // form.sentences
-        first_block, end_block = blocks * block // form.units_parts, blocks * (block + 1) // form.units_parts
+        first_block = blocks * units_part // form.units_parts
+        end_block = blocks * (units_part + 1) // form.units_parts
         share = Share(first, form.sentences, count, first_block, end_block)
         steps = whole_blocks(address(scratch_PB) + part * scratch_PB.strides[0], LINE)
         rows, size = steps + LINE, whole_blocks(count * units * 4, LINE)

@@ -34,10 +34,11 @@ def _add(x_ND, y_ND, z_ND):
 
 @kernel
 def _embed(ids_N, table, is_plain, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D / group, panel, group], float32 or int8; a word is a panel's column, or a row if both are 1.
+    """x = table row times its multiplier and the scale, plus the position's row, for each id; a negative id has no row.
 
-    is_plain    the table's rows are float32, each in one piece
-    scales_PGN  int16, the float16 bits of the scales of GROUP_INPUTS numbers, which are stored 128 higher; or empty
+    table       [V / panel, D / group, panel, group], float32 or int8: a word is a column of a panel
+    is_plain    whether the table's rows are float32, each in one piece: panel and group are 1
+    scales_PGN  int16, the float16 bits of a scale for GROUP_INPUTS numbers, which are then stored 128 higher; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
@@ -52,7 +53,7 @@ def _embed(ids_N, table, is_plain, multipliers_V, scales_PGN, scale, positions_N
                 next_row = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
                 prefetch_row_far(next_row, D * 4)
             elif word >= 0:
-                # first times the multiplier alone, as in a table of floats; the scale follows below
+                # the multiplier alone makes the row of a table of floats; ``scale`` follows below
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
                 column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
                 lane = word % panel % LANES
@@ -64,12 +65,12 @@ def _embed(ids_N, table, is_plain, multipliers_V, scales_PGN, scale, positions_N
                     for g in range(min(group, D - d)):
                         x_D[d + g] = (np.float32(step_G[g]) - offset) * multiplier
             for d in range(0, D, LANES):
-                value, place = zero, x + (n * D + d) * 4
+                value, target = zero, x + (n * D + d) * 4
                 if has_positions:
                     value = load_part(positions + (positions_N[n] * D + d) * 4, D - d, zero)
                 if word >= 0:
                     value = fma(load_part(source + d * 4, D - d, zero), factor, value)
-                store_part(value, place, D - d)
+                store_part(value, target, D - d)
 
 
 @kernel

@@ -5,8 +5,9 @@ once for any number of queries. Each part has a heap of every query's k best; th
 of the results, so the best of all parts depend on neither parts nor threads.
 
 On a core of a Zen 5, for vectors of 384 numbers: one query reads float32 at 33 GB/s, int8 and bits at 31, the memory's
-speed; 64 queries multiply float32 at 160 Gop/s (512: 220, of the 270 of the matrix products' tile), and int8 at 570.
-That is 1.3, 1.0 and 1.3 times as fast as faiss's flat indexes for one query, 13, 9 and 3 times for 64.
+speed; 64 queries multiply float32 at 160 Gop/s, int8 at 570; 512 queries multiply float32 at 220, where the tile of
+matrix products reaches 270. In float32, int8 and bits that is 1.3, 1.0 and 1.3 times as fast as faiss's flat indexes
+for one query, 13, 9 and 3 times for 64.
 """
 
 from collections import namedtuple
@@ -23,7 +24,7 @@ from fastattn.simd.target import LANES
 from fastattn.simd.vector import splat
 
 AHEAD_BYTES = 8 << 10  # from the bytes that are read to those that are prefetched
-KEYS = ROWS * QUERIES  # keys of a tile, which are scores as integers
+KEYS = ROWS * QUERIES  # keys of a tile: its scores as integers in the same order
 
 score_tile, score_tile_of_one = make_score_tile(ROWS, QUERIES), make_score_tile(ROWS_OF_ONE, 1)
 measured_tile = make_score_tile(ROWS_OF_ONE, 1, measured=True)
@@ -39,16 +40,16 @@ TileRows = namedtuple("TileRows", "first end rows")
 @inner
 def replace_least(heap, k, item):
     """Replace the least item of a heap of ``k``, which is its first, by another."""
-    at = 0
-    while 2 * at + 1 < k:
-        child = 2 * at + 1
+    hole = 0
+    while 2 * hole + 1 < k:
+        child = 2 * hole + 1
         if child + 1 < k and load_integer(heap + (child + 1) * 8) < load_integer(heap + child * 8):
             child += 1
         if load_integer(heap + child * 8) >= item:
             break
-        store_integer(load_integer(heap + child * 8), heap + at * 8)
-        at = child
-    store_integer(item, heap + at * 8)
+        store_integer(load_integer(heap + child * 8), heap + hole * 8)
+        hole = child
+    store_integer(item, heap + hole * 8)
 
 
 @inner
@@ -71,8 +72,8 @@ def take_keys(bits, keys, thresholds, tile, query, heaps):
 def find_rows(corpus, first, count, padded, table):
     """Write the addresses of a block's rows to a table, and repeat the last up to ``padded`` rows."""
     for r in range(padded):
-        at = corpus.address + (first + min(r, count - 1)) * corpus.distance
-        store_integer(at if at < corpus.end else corpus.copied + at - corpus.end, table + r * 8)
+        row = corpus.address + (first + min(r, count - 1)) * corpus.distance
+        store_integer(row if row < corpus.end else corpus.copied + row - corpus.end, table + r * 8)
 
 
 @inner
@@ -98,12 +99,12 @@ def find_above(staged_QW, table, query, width, terms, thresholds, keys, ahead):
 def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB):
     """Each part searches a run of the corpus's blocks and fills its own heaps; see ``ops/cpu/search.py``.
 
-    staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
+    staged_QW  queries as the tile takes them: one, or a multiple of QUERIES
     starts_QR  int32, see make_score_tile
     corpus     a Corpus; ``width`` is the RowWidth of its rows
     block      rows of a block
     heaps_PQk  written: each part's heaps, without those of queries that pad a tile
-    scratch_PB each part's thresholds, int32
+    scratch_PB  each part's thresholds, int32
     """
     tasks = (corpus.rows + block - 1) // block
     for part in prange(0, len(scratch_PB)):

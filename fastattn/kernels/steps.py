@@ -26,10 +26,10 @@ from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnit
 
 @inner
 def write_heads(values, target, width, head_width):
-    """Write floats as int8 heads: multiples of a head's scale, its greatest magnitude / 127, which follows it."""
+    """Write floats as int8: multiples of their head's scale, its greatest magnitude / 127, which follows the head."""
     zero = splat(np.float32(0))
     for first in range(0, width, head_width):
-        head, place, peaks = values + first * 4, target + first + first // head_width * 4, zero
+        head, rounded, peaks = values + first * 4, target + first + first // head_width * 4, zero
         for d in range(0, head_width, LANES):
             peaks = larger_magnitude(absolute(load_part(head + d * 4, head_width - d, zero)), peaks)
         peak = largest_magnitude(peaks)
@@ -37,8 +37,8 @@ def write_heads(values, target, width, head_width):
         inverse = splat(np.float32(1) / scale if scale > 0 else np.float32(0))
         for d in range(0, head_width, LANES):
             value = load_part(head + d * 4, head_width - d, zero) * inverse
-            store_first_int8(value, place + d, min(LANES, head_width - d))
-        store_scalar(scale, place + head_width)
+            store_first_int8(value, rounded + d, min(LANES, head_width - d))
+        store_scalar(scale, rounded + head_width)
 
 
 @inner_overload
@@ -60,6 +60,7 @@ def write_row(table, values, target, width, head_width):
 
 @kernel
 def _write(table_ME, rows_N, values_NE, first_column, head_width):
+    """Write row n of the values, from a column on, to row ``rows_N[n]`` of the table."""
     N, E = values_NE.shape
     values, table = values_NE.ctypes.data + first_column * 4, table_ME.ctypes.data
     row = table_ME.shape[1] * table_ME.itemsize
@@ -91,6 +92,7 @@ def load_state(states, row, row_bytes, at, count):
 
 @kernel
 def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
+    """c = f c' + (1 - f) v, y = relu(c) + residual; a row of inputs has v, then the forget gate before its sigmoid."""
     N, D = residual_ND.shape
     values, residual, y = inputs_NE.ctypes.data, residual_ND.ctypes.data, y_ND.ctypes.data
     states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
@@ -98,17 +100,18 @@ def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
         zero = splat(np.float32(0))
         for n in range(N):
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                count, at, place = D - d, d * 4, (n * D + d) * 4
+                count, at, entry = D - d, d * 4, (n * D + d) * 4
                 value = load_part(values + n * D * 8 + at, count, zero)
                 forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, count, zero))
                 old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
                 cell = fma(forget, old_state - value, value)
                 store_part(cell, states + np.int64(rows_N[n]) * state_row + at, count)
-                store_part(relu(cell) + load_part(residual + place, count, zero), y + place, count)
+                store_part(relu(cell) + load_part(residual + entry, count, zero), y + entry, count)
 
 
 @kernel
 def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND):
+    """A state is the sum of the rows up to a position; y is its mean."""
     N, D = x_ND.shape
     x, y = x_ND.ctypes.data, y_ND.ctypes.data
     states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
@@ -117,15 +120,16 @@ def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, 
         for n in range(N):
             divisor = splat(np.float32(positions_N[n] + 1))
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                count, at, place = D - d, d * 4, (n * D + d) * 4
+                count, at, entry = D - d, d * 4, (n * D + d) * 4
                 old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
-                total = old_state + load_part(x + place, count, zero)
+                total = old_state + load_part(x + entry, count, zero)
                 store_part(total, states + np.int64(rows_N[n]) * state_row + at, count)
-                store_part(total / divisor, y + place, count)
+                store_part(total / divisor, y + entry, count)
 
 
 @kernel
 def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
+    """Make the chosen tokens the inputs of a step, each with a fresh row of the cache; see StepRows."""
     tokens_R, positions_R, rows_R, previous_R, lengths_R = inputs
     slots_R, steps_R, _, chosen_R, _, is_over_R = progress
     for _ in prange(0, 1):
@@ -147,6 +151,7 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
 
 @kernel
 def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
+    """Choose the best token of each row, and note which rows are over; see StepRows."""
     _, steps_R, limits_R, chosen_R, scores_R, is_over_R = progress
     for _ in prange(0, 1):
         for r in range(counts[LIVE]):
@@ -154,7 +159,7 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
                 value = values_R1[r, 0]
                 if normalized:
                     value -= log_sums_R[r]
-                # NaN shows in a sum; among the best logits infinities show too
+                # a NaN among a row's logits makes their log-sum NaN; without log-sums an infinite best logit is a fault
                 if np.isnan(value) or not normalized and np.isinf(value):
                     counts[FAULT] = 1
                     counts[STOP] = 1

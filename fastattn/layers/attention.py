@@ -18,12 +18,12 @@ from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, Posit
 # From a number of positions to the bias of queries and keys there.
 Bias = Callable[[int], PositionBias | None]
 ANY_LENGTH = 1 << 62  # more rows than any sequence has
-LEAST_LENGTH = 128  # of a sequence whose distances are packed at first; at least doubled for a longer sequence
+LEAST_LENGTH = 128  # positions whose distances are packed at first; a longer sequence at least doubles their number
 
 
 @lru_cache(16)  # layers with the same positions share tables
 def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(cos_PK, sin_PK) of the first positions."""
+    """(cos_PK, sin_PK) of the first positions; K counts the pairs that turn."""
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
     if (stretch := rotary.stretch) is not None:
@@ -61,15 +61,15 @@ class RotaryPositions:
     """Rotary positions (Su 2021): rotates the query and key heads of fused QKV rows; the tables grow by doubling."""
 
     def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary):
-        self.ops, self.rotary, self.positions = ops, rotary, 512
+        self.ops, self.rotary, self.table_rows = ops, rotary, 512
         # Queries and keys lie side by side, so one call rotates both.
         self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
 
     def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
         longest = int(positions_N.max()) + 1 if len(positions_N) else 0
-        if longest > self.positions:
-            self.positions = max(longest, 2 * self.positions)
-        tables = rotary_tables(self.rotary, max(self.positions, longest), qkv_NE.dtype)
+        if longest > self.table_rows:
+            self.table_rows = max(longest, 2 * self.table_rows)
+        tables = rotary_tables(self.rotary, max(self.table_rows, longest), qkv_NE.dtype)
         self.ops.rotate(qkv_NE, positions_N, *tables, 0, self.heads, self.head_width, self.rotary.interleaved)
 
 
@@ -181,18 +181,18 @@ class DistanceRows:
 
     def __call__(self, longest: int) -> Any:
         """The packed rows for sequences of up to ``longest`` positions, or more."""
-        served_length, packed = self._packed
-        if longest > served_length:
-            self._packed = _, packed = self._pack(max(longest, 2 * served_length, LEAST_LENGTH))
-        return packed
+        pair = self._packed
+        if longest > pair[0]:
+            pair = self._packed = self._pack(max(longest, 2 * pair[0], LEAST_LENGTH))
+        return pair[1]
 
     def _pack(self, longest: int) -> tuple[int, Any]:
         """``_packed`` for ``longest``; the length is ANY_LENGTH where all farther distances share their table rows."""
         numbers_L = distance_numbers(np.arange(longest - 1, -longest, -1), self.positions)
         behind_P, ahead_P = numbers_L[longest - 1 :: -1], numbers_L[longest - 1 :]
-        shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
-        if shared_P.any():
-            farthest = int(np.argmax(shared_P))
+        is_shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
+        if is_shared_P.any():
+            farthest = int(np.argmax(is_shared_P))
             numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ANY_LENGTH
         first = int(numbers_L[-1])  # the numbers fall as keys move ahead
         rows_LE, width = self._projected_rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width
@@ -252,15 +252,14 @@ class SelfAttention(Sublayer):
         self.fused_heads, self.cached_heads = fused_heads(attention), cached_heads(attention)
         self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
-        # whether only a feed-forward layer follows
+        # Only a feed-forward layer follows the last attention, so it may compute fewer rows.
         self.is_last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
-        self.own_bias = _relative_bias(parameters, name, spec) if spec.positions.of_each_layer else None
-        self.distances = None
-        if spec.positions.kind == "disentangled":
-            self.distances = DistanceRows(parameters, name, spec, self.qkv)
-        # What changes queries and keys in place before attention, in this order.
+        self.layer_bias = _relative_bias(parameters, name, spec) if spec.positions.of_each_layer else None
+        has_distances = spec.positions.kind == "disentangled"
+        self.distances = DistanceRows(parameters, name, spec, self.qkv) if has_distances else None
+        # These functions change queries and keys in place before attention, in this order.
         self.transforms: list[Callable[[np.ndarray, np.ndarray], None]] = []
         if spec.positions.kind == "rotary" and number not in spec.positions.layers_without:
             rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
@@ -286,8 +285,8 @@ class SelfAttention(Sublayer):
         heads = self.fused_heads
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, heads.key_column, heads.width)
         keys, bias = rows.history
-        if self.own_bias is not None:
-            bias = self.own_bias(keys.index_RS.shape[1])
+        if self.layer_bias is not None:
+            bias = self.layer_bias(keys.index_RS.shape[1])
         if self.window is not None:
             keys = keys._replace(window=self.window[0] + 1)
         return self.ops.attention_step(
@@ -308,7 +307,7 @@ class SelfAttention(Sublayer):
             seen_B2 = None if batch.seen_N2 is None else batch.seen_N2[firsts_B]
             batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_B2)
         heads = self.narrow_heads if rows.narrow else self.fused_heads
-        bias = rows.bias if self.own_bias is None else self.own_bias(rows.longest)
+        bias = rows.bias if self.layer_bias is None else self.layer_bias(rows.longest)
         distances = None if self.distances is None else self.distances(rows.longest)
         return self.ops.attention(query_NE, qkv_NE, qkv_NE, batch, heads, position_bias=bias, distances=distances)
 
@@ -335,9 +334,8 @@ class CrossAttention(Sublayer):
         keys_values_ME = rows.cache.memory.layers[self.number]
         weights_NHS = None
         if rows.wants_attention and self.is_aligned:
-            weights_NHS = self.ops.empty(
-                (len(query_NF), self.heads.query_heads, rows.memory.index_RS.shape[1]), query_NF.dtype
-            )
+            shape = len(query_NF), self.heads.query_heads, rows.memory.index_RS.shape[1]
+            weights_NHS = self.ops.empty(shape, query_NF.dtype)
         context_NF = self.ops.attention_step(
             query_NF, keys_values_ME, keys_values_ME, rows.memory, self.heads, weights_NHS=weights_NHS
         )

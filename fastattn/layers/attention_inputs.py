@@ -40,8 +40,8 @@ class WholeRows:
     wants_attention   whether cross-attention sets ``attention_NS``: each row's attention over the memory
     cross_attentions  gets every layer's cross-attention, [B, heads, T, S] each; None: it is not stored
     types_N           the rows' token types; None: 0
-    visible_B         how many rows of a sequence its rows may attend to, int64: the first n; -n: the last n; None: all
-    shares_N          by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
+    visible_B         int64, which rows of its sequence a row sees: the first n, for -n the last n; None: all
+    shares_N          by which hard attention draws keys, of ``KeyValueCache.drawn_shares``; None: no key is drawn
     last_BS           set by recurrent encoders: the states at the ends of the sequences
     narrow            whether attention's products may be in bfloat16
     first_only        whether the last layer needs the first row of each sequence alone; no sequence is empty then
@@ -69,14 +69,14 @@ class WholeRows:
     may_begin = True
 
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
-        """For ``ops.attention``: rows see the keys in a window, (before, after), that they may attend to; None: all."""
+        """The batch for ``ops.attention``: rows see the visible keys of ``window``, (before, after); None: all."""
         if window not in self._batches:
             lengths_B, seen_N2 = np.diff(self.starts_B1), None
             visible_B = lengths_B if self.visible_B is None else self.visible_B
             if window is not None or self.causal or self.visible_B is not None:
                 before, after = window or (-1, -1)
-                sides, stops_B = (before, 0 if self.causal else after), np.where(visible_B < 0, lengths_B, visible_B)
-                seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
+                reach, stops_B = (before, 0 if self.causal else after), np.where(visible_B < 0, lengths_B, visible_B)
+                seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *reach)
                 if (visible_B < 0).any():
                     firsts_N = np.repeat(np.where(visible_B < 0, lengths_B + visible_B, 0), lengths_B)
                     np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
@@ -120,7 +120,7 @@ class CachedRows:
     """New tokens of a cache's slots; each attends to its slot's history up to itself and to the slot's memory.
 
     counts_R   how many tokens each slot has, in order, a chunk of its sequence; None: one token, a step
-    attention  as ``wants_attention`` of WholeRows
+    attention  ``wants_attention`` of WholeRows
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class CachedRows:
 
     @lazy
     def shares_N(self) -> np.ndarray:
-        return self.cache.shares(self.slots_N, self.positions_N)
+        return self.cache.drawn_shares(self.slots_N, self.positions_N)
 
     @lazy
     def previous_N(self) -> np.ndarray:
@@ -171,7 +171,7 @@ class CachedRows:
 
 
 class RecordedRows:
-    """CachedRows of a recorded step, none the first of a sequence. Only the arrays of StepRows change between runs."""
+    """Rows of a recorded step, like CachedRows, none the first of its sequence; only StepRows' arrays change."""
 
     def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
         self.cache, self.positions_N = cache, rows.positions_R

@@ -16,23 +16,22 @@ T = TypeVar("T")
 
 
 class GrowingTable(Generic[T]):
-    """A table that ``make`` makes for a number of positions; for a longer sequence the number at least doubles."""
+    """A table that ``make`` makes for a number of positions; a longer sequence at least doubles the number."""
 
     def __init__(self, make: Callable[[int], T], positions: int):
         self._make, self._table = make, (positions, make(positions))
 
     def __call__(self, longest: int) -> T:
         """The table of at least so many positions."""
-        positions, table = self._table
-        if longest > positions:
-            positions = max(longest, 2 * positions)
-            # One assignment, so that another thread sees either the old table or the new one.
-            self._table = positions, table = positions, self._make(positions)
-        return table
+        pair = self._table
+        if longest > pair[0]:
+            positions = max(longest, 2 * pair[0])
+            pair = self._table = positions, self._make(positions)  # another thread sees the old pair or the new one
+        return pair[1]
 
 
 def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarray]:
-    """The spec's norm of x [+ residual_ND], with the tensors ``name.weight`` and perhaps ``name.bias``."""
+    """A function: the spec's norm of x [+ residual_ND], from the tensors ``name.weight`` and perhaps ``name.bias``."""
     weight_D = parameters.tensor(f"{name}.weight")
     if spec.kind == "rms":
         return partial(parameters.ops.rms_norm, weight_D=weight_D, epsilon=spec.epsilon)
@@ -43,20 +42,20 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarra
 class Sublayer:
     """A part of a block, f with a norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
-    With a norm of f's output, ``name.output_norm``, it is x + output_norm(f(norm(x))), or x + output_norm(f(x)).
-    A call takes x_ND and Rows, which say what its rows may attend to (``fastattn.layers.attention_inputs``).
+    With a norm of f's output, ``name.output_norm``, the sublayer is x + output_norm(f(norm(x))), or
+    x + output_norm(f(x)). A call takes x_ND and the Rows that its rows may attend to (``attention_inputs``).
     first  whether the sublayer is the first of the stack
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
-        self.ops, self.pre_norm = parameters.ops, spec.before
+        self.ops, self.is_pre_norm = parameters.ops, spec.before
         has_norm = spec.input and (spec.first or not first)
         self.norm = Norm(parameters, f"{name}.norm", spec) if has_norm else None
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
     def input_of(self, x_ND: np.ndarray) -> np.ndarray:
         """The input of f, from the input of the sublayer."""
-        return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
+        return self.norm(x_ND) if self.is_pre_norm and self.norm is not None else x_ND
 
     def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
         """The residual that f's last linear layer adds."""
@@ -66,11 +65,11 @@ class Sublayer:
         """The sublayer's output, from x and the output of f's last linear layer."""
         if self.output_norm is not None:
             return self.ops.add_rows(x_ND, self.output_norm(y_ND))
-        return y_ND if self.pre_norm or self.norm is None else self.norm(y_ND)
+        return y_ND if self.is_pre_norm or self.norm is None else self.norm(y_ND)
 
 
 def Linear(parameters: Parameters, name: str, activation: str = "none", precision: str = "") -> partial[np.ndarray]:
-    """y = activation(x W' + b) [* multiply_NF] [+ residual_NF]; from the tensors ``name.weight`` and ``name.bias``.
+    """A function: activation(x W' + b) [* multiply_NF] [+ residual_NF], from ``name.weight`` and ``name.bias``.
 
     precision  of the product; "": the parameters'
     """
@@ -110,25 +109,25 @@ class ParallelSublayers:
 def rows_without_padding(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
     """The row of each position in a table whose row 0 is for the id ``padding``; other ids count from row 1 on.
 
-    fairseq's make_positions does the same. The positions are those of whole sequences, end to end.
+    fairseq's make_positions does the same. ``positions_N`` are those of whole sequences, end to end.
     """
-    rows_N, padding_N = positions_N + 1, ids_N == padding
-    if padding_N.any():
-        before_N = np.cumsum(padding_N) - padding_N
-        rows_N -= before_N - before_N[np.arange(len(ids_N)) - positions_N]
-        rows_N[padding_N] = 0
+    rows_N, is_padding_N = positions_N + 1, ids_N == padding
+    if is_padding_N.any():
+        padding_before_N = np.cumsum(is_padding_N) - is_padding_N  # how many padding ids come before
+        rows_N -= padding_before_N - padding_before_N[np.arange(len(ids_N)) - positions_N]
+        rows_N[is_padding_N] = 0
     return np.asarray(rows_N)
 
 
 class TypedPositions:
-    """Learned positions and token types in one table [U * P, D]: row type * P + position is the sum of both.
+    """Learned positions and token types in one table [U * P, D]: row type * P + position is the sum of both vectors.
 
-    table_PD  None: no learned positions, so P is 1
+    table_PD  of positions; None: there are no learned positions, so P is 1
     """
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
         self.types, self.positions = len(types_UD), 0 if table_PD is None else len(table_PD)
-        # In this order the sums are those of loaders that add type 0 to the positions.
+        # Positions are the first summand, as in loaders that add type 0 to the positions, so that the bits are equal.
         with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are valid
             sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
@@ -146,12 +145,12 @@ class TypedPositions:
 def position_tables(
     parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
 ) -> Callable[[int], np.ndarray | None]:
-    """A function from a number of positions to the table that the embedding adds; None: attention has the positions.
+    """A function from a number of positions to the table that the embedding adds, or to None if attention has them.
 
     The function raises InputError for more positions than a learned table has.
     """
     if spec.positions.kind == "sinusoid":
-        # tables of 512 would take 1.6 ms of every start
+        # A first table of 512 positions would take 1.6 ms of every start.
         return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
     if not spec.positions.has_table:
         return lambda longest: None
@@ -222,7 +221,7 @@ class ConvolvedBlock:
         convolution: Convolution,
         block: Sequence[Callable[[np.ndarray, Rows], np.ndarray]],
     ):
-        self.ops, self.side, self.block = parameters.ops, convolution.width // 2, block
+        self.ops, self.reach, self.block = parameters.ops, convolution.width // 2, block
         self.linear = Linear(parameters, f"{stack}.convolution", convolution.activation)
         self.norm = Norm(parameters, f"{stack}.convolution_norm", spec.norms)
 
@@ -231,7 +230,7 @@ class ConvolvedBlock:
         y_ND = x_ND
         for sublayer in self.block:
             y_ND = sublayer(y_ND, rows)
-        neighbours_NE = self.ops.neighbours(x_ND, rows.starts_B1, self.side, self.side)
+        neighbours_NE = self.ops.neighbours(x_ND, rows.starts_B1, self.reach, self.reach)
         return self.norm(self.linear(neighbours_NE, residual_NF=y_ND))
 
 
@@ -258,8 +257,8 @@ class SimpleRecurrence(Sublayer):
 class AverageAttention(Sublayer):
     """An average attention network (Zhang 2018); its state is the sum of all rows so far.
 
-    As in Marian, y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm is
-    there only where norms come before. Without the feed-forward y is the average, without the gates f(x) is y.
+    As in Marian, y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm
+    exists only if norms come before. Without the feed-forward layers y is the average; without the gates f(x) is y.
     From ``layer.average_attention.{norm,inner,outer,input_gate,forget_gate}``.
     """
 
@@ -279,8 +278,7 @@ class AverageAttention(Sublayer):
             self.gates = tuple(Linear(parameters, f"{name}.{gate}_gate", "sigmoid") for gate in ("input", "forget"))
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        y_ND = self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N)
-        y_ND = self.input_of(y_ND)
+        y_ND = self.input_of(self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N))
         if self.inner is not None and self.outer is not None:
             y_ND = self.outer(self.inner(y_ND))
         if self.gates is None:

@@ -55,8 +55,7 @@ class ChannelGate:
 
     def gates(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         """The gates of each image's channels, [images, D]."""
-        gates_BD: np.ndarray = self.outer(self.inner(self.ops.pool(x_ND, image_starts(grid), ["mean"])))
-        return gates_BD
+        return self.outer(self.inner(self.ops.pool(x_ND, image_starts(grid), ["mean"])))
 
     def __call__(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         return self.ops.gate_pixels(x_ND, grid, self.gates(x_ND, grid))
@@ -77,8 +76,7 @@ class ChannelAndPixelGate:
     def channels(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         """The gates of each image's channels, [images, D]."""
         pooled = [self.ops.pool(x_ND, image_starts(grid), [mode]) for mode in ("mean", "max")]
-        gates_BD: np.ndarray = self.outer(self.ops.add_rows(*map(self.inner, pooled)))
-        return gates_BD
+        return self.outer(self.ops.add_rows(*map(self.inner, pooled)))
 
     def pixels(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         """The gate of each pixel, [N, 1], from rows after the gates of channels."""

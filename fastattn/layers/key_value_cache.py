@@ -34,7 +34,7 @@ class DecoderSizes:
     row_widths     for each layer the width of a cached row of a target position
     memory_widths  for each layer the width of a cached row of a memory position: keys, then values; (): no memory
     row_dtype      of cached rows: uint16, the bits of bfloat16, for keys and values if products are narrower than
-                   float32, since reading them bounds a step; or as ``Decoder.cache_in`` sets it
+                   float32, since reading them bounds a step; or as ``Decoder.set_cache_precision`` sets it
     dtype          of hidden states and attention weights
     records        whether steps can be recorded
     aligns         whether the decoder attends to its memory, so that calls can return the attention
@@ -64,6 +64,7 @@ class KeyValueCache:
     target  a pool of rows of target positions: keys and values, or states
     memory  a pool of rows of memory positions: keys, then values
     rows, memory_rows  how many rows of each pool are expected
+    Axes of arrays: R slots, P memory slots, M rows of a pool.
     """
 
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
@@ -78,7 +79,7 @@ class KeyValueCache:
         self._memory_lengths_P = np.zeros(0, np.int64)
         self._users_P = np.zeros(0, np.int64)  # how many sentences use each memory slot
         self._first_pass_rows: dict[int, np.ndarray] = {}  # by memory slot
-        self._memory_slots: dict[Hashable, int] = {}  # by the key of ``keep_beginning``
+        self._slot_by_key: dict[Hashable, int] = {}  # memory slots by the key of ``keep_first_pass``
         self._free_memory_slots: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
         self._attention_MS = np.zeros((0, 0), sizes.dtype)
@@ -92,8 +93,7 @@ class KeyValueCache:
 
     def add_memory_slots(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(memory_slots_B, rows_N): new memory slots, and their rows of the memory pool, which the caller writes."""
-        lengths_B = np.diff(starts_B1)
-        B = len(lengths_B)
+        lengths_B, B = np.diff(starts_B1), len(starts_B1) - 1
         if len(self._free_memory_slots) < B:
             old_count, added = len(self._users_P), max(B, len(self._users_P))
             self.memories_PS = _extended(self.memories_PS, added, 0)
@@ -122,19 +122,19 @@ class KeyValueCache:
         self._users_P[memory_slot] += 1
         return slots_R
 
-    def keep_beginning(self, memory_slot: int, slot: int, key: Hashable) -> None:
-        """Give the slot's history so far to the memory slot, where later sentences with that key begin with it."""
+    def keep_first_pass(self, memory_slot: int, slot: int, key: Hashable) -> None:
+        """Give the slot's history so far to the memory slot; later sentences with that key begin with this history."""
         length = self.length(slot)
         self._first_pass_rows[memory_slot] = self.histories_RS[slot, :length].copy()
         self._written_rows_RS[slot, :length] = -1
-        self._memory_slots[key] = memory_slot
+        self._slot_by_key[key] = memory_slot
 
     def memory_slot_of(self, key: Hashable) -> int | None:
-        """The memory slot whose beginning has that key, or None."""
-        return self._memory_slots.get(key)
+        """The memory slot whose first pass has that key, or None."""
+        return self._slot_by_key.get(key)
 
-    def begin_like(self, slot: int, memory_slot: int) -> None:
-        """Start the slot's history with the memory slot's beginning."""
+    def begin_with_first_pass(self, slot: int, memory_slot: int) -> None:
+        """Start the slot's history with the rows of the memory slot's first pass."""
         rows_T = self._first_pass_rows[memory_slot]
         self.histories_RS[slot, : len(rows_T)] = rows_T
 
@@ -153,20 +153,20 @@ class KeyValueCache:
             self.target.give_back(self._first_pass_rows.pop(memory_slot, np.zeros(0, np.int32)))
             self._memory_lengths_P[memory_slot] = 0
             self._free_memory_slots.append(memory_slot)
-            self._memory_slots = {key: number for key, number in self._memory_slots.items() if number != memory_slot}
+            self._slot_by_key = {key: number for key, number in self._slot_by_key.items() if number != memory_slot}
 
     # rows that several sequences share
 
     def shared_rows(self, slot: int, length: int) -> np.ndarray:
         """The rows of the slot's first ``length`` positions, which other histories may share from now on."""
-        shared, rows_T = self._shared_lengths.get(slot, 0), self.histories_RS[slot, :length].copy()
-        if length > shared:
-            self._written_rows_RS[slot, shared:length] = -1
-            self._hold(rows_T[shared:])
+        shared_length, rows_T = self._shared_lengths.get(slot, 0), self.histories_RS[slot, :length].copy()
+        if length > shared_length:
+            self._written_rows_RS[slot, shared_length:length] = -1
+            self._hold(rows_T[shared_length:])
             self._shared_lengths[slot] = length
         return rows_T
 
-    def begin_with(self, slot: int, rows_T: np.ndarray) -> None:
+    def begin_with_rows(self, slot: int, rows_T: np.ndarray) -> None:
         """Start the slot's history with rows of ``shared_rows`` or ``longest_beginning``."""
         self.take_rows(0, len(rows_T))
         self.histories_RS[slot, : len(rows_T)] = rows_T
@@ -174,33 +174,33 @@ class KeyValueCache:
         self._shared_lengths[slot] = len(rows_T)
 
     def longest_beginning(self, tokens_T: np.ndarray) -> np.ndarray:
-        """rows_T of the most first tokens that a kept Beginning has too, which then counts as the newest."""
-        rows_T, best = np.zeros(0, np.int32), 0
+        """rows_T of as many first tokens as any Beginning shares; that Beginning then counts as the newest."""
+        rows_T, longest_index = np.zeros(0, np.int32), 0
         for index, beginning in enumerate(self._beginnings):
-            common = common_beginning(beginning.tokens_T, tokens_T)
+            common = common_length(beginning.tokens_T, tokens_T)
             if common > len(rows_T):
-                rows_T, best = beginning.rows_T[:common], index
+                rows_T, longest_index = beginning.rows_T[:common], index
         if len(rows_T):
-            self._beginnings.append(self._beginnings.pop(best))
+            self._beginnings.append(self._beginnings.pop(longest_index))
         return rows_T
 
-    def keep(self, slot: int, length: int) -> None:
+    def keep_beginning(self, slot: int, length: int) -> None:
         """Keep the slot's first ``length`` positions, or as many as BEGINNING_BYTES allow, for later sequences.
 
         Where there is no room for all beginnings, the oldest are dropped.
         """
         length = min(length, self._max_kept_rows)
         tokens_T = self.tokens(slot, 0, length)
-        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._beginnings]
-        if length in common:  # a kept beginning has all these tokens
-            self._beginnings.append(self._beginnings.pop(common.index(length)))
+        lengths = [common_length(beginning.tokens_T, tokens_T) for beginning in self._beginnings]
+        if length in lengths:  # a kept beginning has all these tokens
+            self._beginnings.append(self._beginnings.pop(lengths.index(length)))
             return
         rows_T = self.shared_rows(slot, length)
         self._hold(rows_T)
-        pairs = list(zip(self._beginnings, common))
-        self._beginnings = [old for old, shared in pairs if shared < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
-        for old, shared in pairs:
-            if shared == len(old.tokens_T):  # the new beginning has all its tokens
+        pairs = list(zip(self._beginnings, lengths))
+        self._beginnings = [old for old, common in pairs if common < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
+        for old, common in pairs:
+            if common == len(old.tokens_T):  # the new beginning has all tokens of the old one
                 self._release_rows(old.rows_T)
         while self.kept_rows > self._max_kept_rows:
             self._release_rows(self._beginnings.pop(0).rows_T)
@@ -246,12 +246,12 @@ class KeyValueCache:
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
-    def take_rows(self, count: int, last: int) -> np.ndarray:
-        """rows_N int32: unused rows; the tables get room for positions up to ``last``."""
-        if last >= self.histories_RS.shape[1]:
-            self.histories_RS = _widened(self.histories_RS, last + 1, -1)
-            self._written_rows_RS = _widened(self._written_rows_RS, last + 1, -1)
-        if count > self.target.free:
+    def take_rows(self, count: int, last_position: int) -> np.ndarray:
+        """rows_N int32: unused rows; the tables get room for positions up to ``last_position``."""
+        if last_position >= self.histories_RS.shape[1]:
+            self.histories_RS = _widened(self.histories_RS, last_position + 1, -1)
+            self._written_rows_RS = _widened(self._written_rows_RS, last_position + 1, -1)
+        if count > self.target.free_count:
             self._return_dropped_rows()
         rows_N = self.target.take(count)
         if len(self._tokens_M) < self.target.rows:
@@ -287,10 +287,10 @@ class KeyValueCache:
         return np.maximum(self.histories_RS[slots_R, :longest], 0)
 
     def previous_rows(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
-        """rows_R int32: the row of the position before each; -1 for the first position."""
+        """rows_R int32: the row of each slot's position before ``positions_R``; -1 before the first position."""
         return np.where(positions_R > 0, self.histories_RS[slots_R, positions_R - 1], np.int32(-1))
 
-    def shares(self, slots_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
+    def drawn_shares(self, slots_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
         """shares_N in [0, 1), by which hard attention draws a key of the memory for each token; NaN: no sample."""
         keys_N = self._sample_keys_R[slots_N]
         # Complements of the positions, since the search draws tokens with the positions themselves.
@@ -342,7 +342,7 @@ class KeyValueCache:
         self._written_rows_RS[dropped_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
-        """Shrink a pool of more than four times the expected rows; those of kept beginnings are expected too."""
+        """Shrink a pool of more than four times the expected rows; rows of kept beginnings are expected too."""
         rows += self.kept_rows if self._beginnings else 0
         if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._return_dropped_rows()
@@ -355,30 +355,30 @@ class KeyValueCache:
 
     def _shrink_target(self, rows: int) -> None:
         inside_RS = self.histories_RS >= 0
-        # Not np.unique: its first call imports a module, whose lock a process forked meanwhile would wait for for ever.
+        # np.unique imports a module at its first call; a process forked meanwhile would wait for the import's lock.
         in_use_M = np.zeros(self.target.rows, bool)
         beginnings = (beginning.rows_T for beginning in self._beginnings)
         in_use_M[np.concatenate([self.histories_RS[inside_RS], *self._first_pass_rows.values(), *beginnings])] = True
-        old_K = np.flatnonzero(in_use_M).astype(np.int32)
-        rows = max(LEAST_ROWS, len(old_K), rows)
-        new_M = np.zeros(self.target.rows, np.int32)  # from old row numbers to new ones
-        new_M[old_K] = np.arange(len(old_K), dtype=np.int32)
-        self.histories_RS[inside_RS] = new_M[self.histories_RS[inside_RS]]
+        old_row_K = np.flatnonzero(in_use_M).astype(np.int32)  # by new row
+        rows = max(LEAST_ROWS, len(old_row_K), rows)
+        new_row_M = np.zeros(self.target.rows, np.int32)  # by old row
+        new_row_M[old_row_K] = np.arange(len(old_row_K), dtype=np.int32)
+        self.histories_RS[inside_RS] = new_row_M[self.histories_RS[inside_RS]]
         is_row_RS = self._written_rows_RS >= 0
-        self._written_rows_RS[is_row_RS] = new_M[self._written_rows_RS[is_row_RS]]
-        self._first_pass_rows = {slot: new_M[rows_T] for slot, rows_T in self._first_pass_rows.items()}
-        self._beginnings = [beginning._replace(rows_T=new_M[beginning.rows_T]) for beginning in self._beginnings]
+        self._written_rows_RS[is_row_RS] = new_row_M[self._written_rows_RS[is_row_RS]]
+        self._first_pass_rows = {slot: new_row_M[rows_T] for slot, rows_T in self._first_pass_rows.items()}
+        self._beginnings = [Beginning(tokens_T, new_row_M[rows_T]) for tokens_T, rows_T in self._beginnings]
         if len(self._holders_M):
             self._hold(np.zeros(0, np.int32))  # extends the array to the pool's length
-            self._holders_M = _extended(self._holders_M[old_K], rows - len(old_K), 0)
-        self._tokens_M = _extended(self._tokens_M[old_K], rows - len(old_K), 0)
-        # Rows added since attention was last stored have none.
+            self._holders_M = _extended(self._holders_M[old_row_K], rows - len(old_row_K), 0)
+        self._tokens_M = _extended(self._tokens_M[old_row_K], rows - len(old_row_K), 0)
+        # The pool may have grown since attention was last stored.
         attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
-        self._attention_MS = _extended(attention_MS[old_K], rows - len(old_K), 0)
-        self.target.keep_only(old_K, rows)
+        self._attention_MS = _extended(attention_MS[old_row_K], rows - len(old_row_K), 0)
+        self.target.keep_only(old_row_K, rows)
 
 
-def common_beginning(a_T: np.ndarray, b_T: np.ndarray) -> int:
+def common_length(a_T: np.ndarray, b_T: np.ndarray) -> int:
     """How many tokens are equal before the first that differs."""
     length = min(len(a_T), len(b_T))
     different = np.flatnonzero(a_T[:length] != b_T[:length])
@@ -391,6 +391,7 @@ def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:
 
 
 def _widened(table_RS: np.ndarray, columns: int, fill: int) -> np.ndarray:
+    """The table with at least ``columns`` columns, new ones of ``fill``; if it has to grow, its width doubles."""
     if columns <= table_RS.shape[1]:
         return table_RS
     wider_RS = np.full((len(table_RS), max(columns, 2 * table_RS.shape[1])), fill, table_RS.dtype)

@@ -18,10 +18,10 @@ from fastattn.spec.quantized import (
     in_memory,
     take,
 )
-from fastattn.spec.rounding import quantize, rounded
+from fastattn.spec.rounding import quantize, round_on_read
 from fastattn.system.records import dataclass
 
-# The form of a table -> the precisions of the products for which a projection tied to the table shares its copy.
+# The form of a table -> the precisions of products in which the table and a projection that is tied to it are one copy.
 _SHARING_PRECISIONS = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
@@ -43,7 +43,7 @@ class Parameters:
     precision    of the products: "float32", "bfloat16", "int8" or "int4" (some int8 then: see ``default_precision``)
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
-    needed       gets all that the model asks for; layers that are in it already are not packed
+    needed       gets all that the model asks for; a layer that ``needed`` has already is not packed again
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        # id of a stored tensor -> (the tensor in memory, the stored tensor: while it is referenced its id stays taken)
+        # id of a stored tensor -> (the tensor in memory, the stored tensor, whose id no other object gets meanwhile)
         self._in_memory: dict[int, tuple[Tensor, Tensor]] = {}
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        stored = self._needed.tensors.get(name)  # ``table`` may have replaced it
+        stored = self._needed.tensors.get(name)  # the method ``table`` may have put another tensor there
         if stored is None:
             stored = self._tensors[name]
         if id(stored) not in self._in_memory:
@@ -109,7 +109,7 @@ class Parameters:
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8_groups", "int8"):  # weights that an earlier process packed may be absent
+        for precision in ("int4", "int8_groups", "int8"):  # where an earlier process packed weights, they may be absent
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
@@ -130,7 +130,7 @@ class Parameters:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision in ("int8", "int4") and form_of(weight_FD) != precision:
             factors = self._factors() if precision == self.precision == "int8" else {}
-            weight_FD = rounded(weight_FD, precision, name, factors.get(name))
+            weight_FD = round_on_read(weight_FD, precision, name, factors.get(name))
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
@@ -140,13 +140,13 @@ class Parameters:
         form becomes float32 in a float32 model, else int8.
         """
         stored = self._tensors[name]
-        form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]
-        tensor = stored
-        for projection in tied:
+        form, tensor = form_of(stored), stored
+        projections = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]
+        for projection in projections:
             tensor = self._needed.tensors.setdefault(f"{projection}.weight", tensor)
-        if tied and self.precision in _SHARING_PRECISIONS.get(form, ("float32", "int8", "int4")):
+        if projections and self.precision in _SHARING_PRECISIONS.get(form, ("float32", "int8", "int4")):
             self._needed.tensors.setdefault(name, tensor)
-            return self.packed(tied[0])
+            return self.packed(projections[0])
         if form not in _SHARING_PRECISIONS and name not in self._needed.tensors:
             weight_VD = as_float32(stored)
             self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)

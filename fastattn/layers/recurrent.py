@@ -20,31 +20,31 @@ class RecurrentLayer:
 
     column    where the layer's states begin in a row of all layers' states: h of all directions, then perhaps c
     table_VE  the embedding of ids, whose rows are the layer's first inputs; None: all inputs are rows
-    words_VF  the table times the layer's input weights, where it has at most as many rows as columns; None otherwise
+    words_VF  the table times the layer's input weights, if the table has at most as many rows as columns; else None
     """
 
     def __init__(
         self, parameters: Parameters, layer: str, spec: RecurrentSpec, column: int, table_VE: Tensor | None = None
     ):
         self.ops, self.cell, self.units = parameters.ops, spec.cell, spec.units
-        order = self.ops.gate_rows(spec.gates, spec.units)
-        orders = order
-        if order is not None and spec.bidirectional:
-            orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
+        order_F = input_order_F = self.ops.gate_rows(spec.gates, spec.units)
+        if order_F is not None and spec.bidirectional:
+            input_order_F = np.concatenate([order_F, np.where(order_F < 0, -1, order_F + spec.gates * spec.units)])
         precision = "int8" if parameters.precision == "int4" else ""  # there are no recurrent steps in int4
-        first, self.words_VF, self.input = 0, None, None
+        table_width, self.words_VF, self.input = 0, None, None
         has_few_ids = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
         weight_FD = parameters.tensor(f"{layer}.input.weight") if has_few_ids else None
         if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray):
-            first = table_VE.shape[1]
+            table_width = table_VE.shape[1]
             with np.errstate(all="ignore"):  # the search reports weights that are no numbers
-                words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
-            self.words_VF = words_VF if orders is None else np.ascontiguousarray(take(words_VF.T, orders).T)
-        if not first or first < spec.inputs(0):
-            self.input = parameters.packed(f"{layer}.input", precision, orders, first)
+                words_VF = table_VE @ weight_FD[:, :table_width].T + parameters.tensor(f"{layer}.input.bias")
+            ordered_FV = words_VF.T if input_order_F is None else take(words_VF.T, input_order_F)
+            self.words_VF = np.ascontiguousarray(ordered_FV.T)
+        if not table_width or table_width < spec.inputs(0):
+            self.input = parameters.packed(f"{layer}.input", precision, input_order_F, table_width)
         names = ("state", "backward")[: spec.directions]
-        self.weights = [parameters.packed(f"{layer}.{name}", precision, order) for name in names]
-        self.column, self.hidden = column, spec.hidden
+        self.weights = [parameters.packed(f"{layer}.{name}", precision, order_F) for name in names]
+        self.column, self.hidden_width = column, spec.hidden
 
     def __call__(
         self,
@@ -58,7 +58,7 @@ class RecurrentLayer:
 
         ids_N  rows of ``words_VF``; x_ND are then the remaining inputs, or None
         """
-        states = States(*before, *after, self.column, self.column + self.hidden)
+        states = States(*before, *after, self.column, self.column + self.hidden_width)
         inputs_NE = None if ids_N is None else self.ops.embed(ids_N, self.words_VF)
         if x_ND is not None:
             inputs_NE = self.ops.linear(x_ND, self.input, residual_NF=inputs_NE)
@@ -72,7 +72,7 @@ class StepMemory(NamedTuple):
     keys_values_ME  a table of the rows of ``StateAttention.keys_values``
     keys            which rows of that table each row of the step sees
     steps_N         the positions of the step's rows in their sequences
-    shares_N        by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
+    shares_N        by which hard attention draws keys, of ``KeyValueCache.drawn_shares``; None: no key is drawn
     """
 
     keys_values_ME: np.ndarray
@@ -80,42 +80,42 @@ class StepMemory(NamedTuple):
     steps_N: np.ndarray
     shares_N: np.ndarray | None
 
-    def take(self, n_K: np.ndarray) -> "StepMemory":
-        """The memory of rows n_K alone."""
-        owners_K = n_K if self.keys.rows_N is None else self.keys.rows_N[n_K]
-        keys = KeyIndex(self.keys.index_RS, self.keys.stops_N[n_K], owners_K)
-        shares_K = None if self.shares_N is None else self.shares_N[n_K]
-        return self._replace(keys=keys, steps_N=self.steps_N[n_K], shares_N=shares_K)
+    def take(self, rows_K: np.ndarray) -> "StepMemory":
+        """The memory of the step's rows ``rows_K`` alone."""
+        owners_K = rows_K if self.keys.rows_N is None else self.keys.rows_N[rows_K]
+        keys = KeyIndex(self.keys.index_RS, self.keys.stops_N[rows_K], owners_K)
+        shares_K = None if self.shares_N is None else self.shares_N[rows_K]
+        return self._replace(keys=keys, steps_N=self.steps_N[rows_K], shares_N=shares_K)
 
 
 class StateAttention:
     """Attention of a decoder's hidden states over its memory, from ``name.{query,key,value,output,score,position}``.
 
     width    of a cached row of the memory: keys (none where the values are the keys), then values
-    records  whether steps with it can be recorded: it then consists of operations alone
+    records  whether steps with this attention can be recorded: it then consists of operations alone
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec, attention: MemoryAttention):
         self.ops, self.spec = parameters.ops, attention
-        projects = attention.score == "multi-head"
+        is_multi_head = attention.score == "multi-head"
         self.query = Linear(parameters, f"{name}.query") if attention.projects_query else None
         self.key = Linear(parameters, f"{name}.key") if attention.score != "dot" else None
-        self.value = Linear(parameters, f"{name}.value") if projects else None
-        self.output = Linear(parameters, f"{name}.output") if projects else None
+        self.value = Linear(parameters, f"{name}.value") if is_multi_head else None
+        self.output = Linear(parameters, f"{name}.output") if is_multi_head else None
         self.vector_HK = parameters.tensor(f"{name}.score.weight") if attention.score == "additive" else None
         if attention.predictive:
             self.position = Linear(parameters, f"{name}.position", "tanh")
             self.position_score = Linear(parameters, f"{name}.position_score", "sigmoid")
         width, heads = attention.width or spec.units, attention.heads
-        keys = width if self.key is not None else 0
-        scale = None if projects else 1.0
-        self.heads = Heads(heads, heads, width // heads, spec.context // heads, value_column=keys, scale=scale)
-        self.width, self.records = keys + spec.context, not (attention.window or attention.hard)
+        key_width = width if self.key is not None else 0
+        scale = None if is_multi_head else 1.0
+        self.heads = Heads(heads, heads, width // heads, spec.context // heads, value_column=key_width, scale=scale)
+        self.width, self.records = key_width + spec.context, not (attention.window or attention.hard)
 
     def keys_values(self, rows_ND: np.ndarray) -> list[np.ndarray]:
         """The columns of the cached rows of a memory: perhaps keys, then values; the caller joins them."""
-        keys = [] if self.key is None else [self.key(rows_ND)]
-        return [*keys, rows_ND if self.value is None else self.value(rows_ND)]
+        values_NE = rows_ND if self.value is None else self.value(rows_ND)
+        return [values_NE] if self.key is None else [self.key(rows_ND), values_NE]
 
     def __call__(
         self, hidden_NH: np.ndarray, memory: StepMemory, wants_weights: bool
@@ -155,11 +155,11 @@ class StateAttention:
         """The centres of the rows' windows: the rows' steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
         if not self.spec.predictive:
             return memory.steps_N.astype(np.float64)
-        shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
-        return shares_N1[:, 0] * memory.keys.stops_N
+        fractions_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
+        return fractions_N1[:, 0] * memory.keys.stops_N
 
     def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
-        """The keys in the rows' windows; a centre that is no number leaves the first key alone, whose weight is NaN."""
+        """The keys in the rows' windows; where a centre is no number, only the first key, whose weight is NaN."""
         centres_N = np.where(np.isfinite(centres_N), centres_N, -self.spec.window)
         firsts_N = np.ceil(centres_N - self.spec.window).astype(np.int64)
         stops_N = np.floor(centres_N + self.spec.window).astype(np.int64) + 1
@@ -169,8 +169,8 @@ class StateAttention:
     def _weighted_values(self, weights_NS: np.ndarray, keys_values_ME: np.ndarray, index: KeyIndex) -> np.ndarray:
         """The sums of the values by these weights, computed on the host."""
         owners_N = np.arange(len(weights_NS)) if index.rows_N is None else index.rows_N
-        numbers_NS, column = index.index_RS[owners_N].astype(np.int64), self.heads.value_column
-        rows_KE = np.asarray(self.ops.take_rows(keys_values_ME, numbers_NS.reshape(-1)))
+        key_rows_NS, column = index.index_RS[owners_N].astype(np.int64), self.heads.value_column
+        rows_KE = np.asarray(self.ops.take_rows(keys_values_ME, key_rows_NS.reshape(-1)))
         values_NSV = rows_KE[:, column : self.width].reshape(*weights_NS.shape, -1)
         values_NSV = np.where(weights_NS[:, :, None] == 0, 0, values_NSV)  # unused rows may hold anything
         return self.ops.as_rows(np.einsum("ns,nsv->nv", weights_NS, values_NSV).astype(weights_NS.dtype))

@@ -1,10 +1,10 @@
 """Balanced int8: factors of the inputs of an encoder's products, from a run on random tokens.
 
-A few columns of a norm's output are far greater than the rest. Since an int8 row has one scale, they cost all other
-columns resolution. So these columns are made smaller, and their weights greater, before both are rounded (SmoothQuant,
-Xiao 2023, section 4, with alpha = 0.5). Which columns are great depends on the model, not on the text: random tokens
-show them as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in int8 to those in
-float32 is 0.995 in place of 0.987, the mean error is halved.
+A few columns of a norm's output are far greater than all others. Since an int8 row has one scale, large columns cost
+the others resolution. So large columns are made smaller, and their weights greater, before both are rounded
+(SmoothQuant, Xiao 2023, section 4, with alpha = 0.5). Which columns are large depends on the model, not on the text:
+random tokens show it as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of a vector in int8 to
+the vector in float32 is 0.995, without factors 0.987; the mean error is halved.
 """
 
 from typing import Any, cast
@@ -18,10 +18,10 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32, form_of, unread
 
-# 64 sequences of 32 tokens give no better vectors than 8 do. Nor does a run in float32, which would need kernels that a
-# model in int8 does not need.
+# 64 sequences of 32 tokens give no better vectors than 8 sequences. Nor does a run in float32, which would need kernels
+# that a model in int8 does not need.
 SEQUENCES, LENGTH = 8, 32
-LEAST_FACTOR, MOST_FACTOR = 1e-2, 1e2  # of a factor, relative to the median
+LEAST_FACTOR, MOST_FACTOR = 1e-2, 1e2  # limits of a factor, relative to the median of all factors
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -50,10 +50,10 @@ class InputRecorder:
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm that are not int8.
+    """{tensor name: float32 [D]}, for ``quantize``: input factors of those weights behind a norm that are not int8.
 
-    The factors depend on the checkpoint and the CPU alone. {} without such weights, for other kinds of stacks, and for
-    inputs other than tokens. Raises CheckpointError for weights that are not finite.
+    The factors depend on the checkpoint and the CPU alone. {} without such weights, for a stack that is no StackSpec,
+    and for inputs other than tokens. Raises CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:
@@ -75,7 +75,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
 
 
 def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:
-    """sqrt(largest weight / largest input) of each column, relative to the median; clipped."""
+    """sqrt(largest weight / largest input) of each column, relative to the median of the columns; clipped."""
     weight_peaks_D = np.full(len(peaks_D), _TINY, np.float32)
     for rows_RD in unread(weight_FD).rows():
         np.maximum(weight_peaks_D, np.abs(as_float32(rows_RD)).max(axis=0), out=weight_peaks_D)

@@ -2,7 +2,7 @@
 
 A file is a header, the arrays' bytes, pickles of everything else, and a digest. In a pickle an array is (file, offset,
 type, shape, strides): file 0 is the cache file itself, further numbers are other files from which the writer had mapped
-the array. A reader checks the digest, and that nobody else may have written the file; it makes objects of fastattn's
+the array. A reader checks the digest, and that no other user can have written the file; it makes objects of fastattn's
 dataclasses only.
 """
 
@@ -33,9 +33,9 @@ from fastattn.weights.folder import FileMap, map_opened
 VERSION = 9  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and bytes of all arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
-_PIECE_BYTES, _BLOCK_BYTES = 1 << 23, 1 << 18  # what one thread hashes; what is read at once
+_PIECE_BYTES, _BLOCK_BYTES = 1 << 23, 1 << 18  # how much one thread hashes; how much is read at once
 WINDOW_BYTES = 1 << 28  # of one mapping of a file that is being written: the file grows into the mapping
-LARGE_BYTES = 1 << 16  # of an array that is worth a mapping, or more
+LARGE_BYTES = 1 << 16  # an array of at least so many bytes is worth a mapping
 _HUGE_PAGE = 1 << 21  # bytes, on most CPUs
 _SUM_WORDS = 4096  # words of 8 bytes for each sum
 
@@ -50,17 +50,17 @@ class CachedArrays:
         self.paths = list(dict.fromkeys(paths))
         self.size = 0
         self._locations: dict[int, tuple[Any, ...]] = {}
-        self._referenced: list[np.ndarray] = []  # while they live, no other object gets an id of _locations
-        self._stored: list[np.ndarray] = []  # arrays that ``write`` copies
+        self._located_arrays: list[np.ndarray] = []  # while these live, no other object gets an id of _locations
+        self._arrays_to_copy: list[np.ndarray] = []  # into the cache file, by ``write``
         self._mapped_file: tuple[BinaryIO, str] | None = None  # the file of ``map_parts``, and its path
-        self._window: FileMap | None = None  # the part of that file to which arrays are added
+        self._window: FileMap | None = None  # the mapping of the end of that file, to which arrays are added
         self._window_begin = self._window_end = 0  # offsets in that file, in bytes
         self._mapped_size = 0  # bytes of that file's arrays
 
     def map_parts(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
         """An array of ``parts``, which are written to a file next to ``path`` one by one and mapped from there.
 
-        ``write`` copies and deletes that file; its mappings stay. These arrays come before all others. Raises OSError.
+        ``write`` copies and deletes that file; its mappings stay. To be called before ``pickled``. Raises OSError.
         """
         if self._mapped_file is None:
             make_folder(path.parent)
@@ -73,17 +73,16 @@ class CachedArrays:
         stream.flush()
         if self._window is None or self.size + size > self._window_end:  # a mapping holds a file descriptor
             self._window_begin = self.size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-            room = max(WINDOW_BYTES, self.size - self._window_begin + size)
-            self._window_end = self._window_begin + room
+            window_size = max(WINDOW_BYTES, self.size - self._window_begin + size)
+            self._window_end = self._window_begin + window_size
             os.ftruncate(stream.fileno(), self._window_end)
-            self._window = FileMap(stream.fileno(), room, access=mmap.ACCESS_COPY, offset=self._window_begin)
+            self._window = FileMap(stream.fileno(), window_size, access=mmap.ACCESS_COPY, offset=self._window_begin)
             self._window.path = Path(name)
-        mapped = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
-        self._referenced.append(mapped)
-        self._locations[id(mapped)] = 0, self.size, dtype.str, shape, mapped.strides
-        self.size += size + -size % _ALIGNMENT
-        self._mapped_size = self.size
-        return mapped
+        array = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
+        self._located_arrays.append(array)
+        self._locations[id(array)] = 0, self.size, dtype.str, shape, array.strides
+        self.size = self._mapped_size = self.size + size + -size % _ALIGNMENT
+        return array
 
     def abandon(self) -> None:
         """Delete the file of ``map_parts``; its arrays stay mapped."""
@@ -92,7 +91,7 @@ class CachedArrays:
             self._mapped_file = None
 
     def pickled(self, contents: object) -> bytes:
-        """The pickle of an object, for ``write``, whose file then has the object's arrays."""
+        """The pickle of an object, for ``write``, which then writes the object's arrays too."""
         stream = io.BytesIO()
         pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
         pickler.persistent_id = self._location  # type: ignore[method-assign]
@@ -102,7 +101,7 @@ class CachedArrays:
     def write(self, path: Path, origin: str, pickles: bytes) -> None:
         """Write the cache file whole, and delete cache files that are no longer used. Raises OSError.
 
-        origin  the checkpoint's path, for people
+        origin  the checkpoint's path, for people to read
         """
 
         def contents() -> Iterator[bytes | memoryview]:
@@ -112,12 +111,12 @@ class CachedArrays:
                 with open(self._mapped_file[0].name, "rb") as stream:
                     for offset in range(0, self._mapped_size, _HUGE_PAGE):
                         yield stream.read(min(self._mapped_size - offset, _HUGE_PAGE))
-            for array in self._stored:
+            for array in self._arrays_to_copy:
                 yield array.reshape(-1).view(np.uint8).data
                 yield bytes(-array.nbytes % _ALIGNMENT)
             yield pickles
 
-        def write(stream: BinaryIO) -> None:
+        def write_contents(stream: BinaryIO) -> None:
             for piece in _huge_pieces(contents()):
                 stream.write(piece)
             stream.flush()
@@ -125,24 +124,25 @@ class CachedArrays:
 
         make_folder(path.parent)
         try:
-            write_whole(path, write)
+            write_whole(path, write_contents)
         finally:
             self.abandon()
         remove_unused("packed", path)
 
     def _location(self, value: object) -> tuple[Any, ...] | None:
+        """What a pickle has in place of an array; None for another object."""
         if not isinstance(value, np.ndarray):
             return None
         if id(value) not in self._locations:
-            self._referenced.append(value)
+            self._located_arrays.append(value)
             owner, array = mapping_of(value), value
-            # Small arrays lie together in the cache file: in another file the system would map far more bytes for each.
+            # Small arrays lie together in the cache file: from another file, the system would map far more for each.
             if isinstance(owner, FileMap) and owner.path in self.paths and array.nbytes >= LARGE_BYTES:
                 start = np.frombuffer(owner, np.uint8).ctypes.data
                 file, offset = self.paths.index(owner.path) + 1, array.ctypes.data - start
             else:
                 array, file, offset = np.ascontiguousarray(array), 0, self.size
-                self._stored.append(array)
+                self._arrays_to_copy.append(array)
                 self.size += array.nbytes + -array.nbytes % _ALIGNMENT
             self._locations[id(value)] = file, offset, array.dtype.str, array.shape, array.strides
         return self._locations[id(value)]
@@ -152,7 +152,7 @@ class CachedObjects(NamedTuple):
     """The contents of a cache file.
 
     pickles  a stream of the pickles, one behind the other
-    maps     the bytes of this file's arrays; the caller appends the bytes of the other files
+    maps     the bytes of this file's arrays; the caller appends the bytes of the other files to which pickles refer
     """
 
     pickles: BinaryIO
@@ -186,17 +186,18 @@ class _Unpickler(pickle.Unpickler):
 
 def read(path: Path) -> CachedObjects:
     """The contents of a file, mapped; CheckpointError if it is damaged or not trusted, OSError if it is missing."""
-    opened = partial(open_trusted, path, 1)
+    open_file = partial(open_trusted, path, 1)
     try:
-        with opened() as stream:
+        with open_file() as stream:
             data = map_opened(stream, path)
         advice = getattr(mmap, "MADV_HUGEPAGE", None)
         if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE_PAGE:
             with contextlib.suppress(OSError):  # a Linux without huge pages refuses
                 data.obj.madvise(advice)
-                bytes(data[::_HUGE_PAGE])  # reads a file not yet in memory into huge pages: 0.1 s more for 400 MB
+                # Brings a file not yet in memory into huge pages, which takes 0.1 s for 400 MB.
+                bytes(data[::_HUGE_PAGE])
         end = len(data) - _DIGEST_BYTES
-        if end < _HEADER.size or data[end:] != file_digest([opened], [end], _word_sums):
+        if end < _HEADER.size or data[end:] != file_digest([open_file], [end], _word_sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
     except UntrustedFile:
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
@@ -209,9 +210,8 @@ def read(path: Path) -> CachedObjects:
 def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """The bytes of all parts in pieces of _HUGE_PAGE bytes, the last one shorter; a piece is valid until the next.
 
-    A file that is written in such pieces lies in huge pages of Linux's file cache, on ext4 or xfs since 6.16, and is
-    mapped in huge pages. A step of int4 weights then takes 5 to 15% less time, the first touch of all weights 2 ms
-    instead of 40.
+    Linux since 6.16 keeps a file that is written in such pieces in huge pages of its file cache, on ext4 or xfs, and
+    maps huge pages. A step of int4 weights then takes 5 to 15% less time, the first touch of all weights 2 ms, not 40.
     """
     piece, filled = memoryview(bytearray(_HUGE_PAGE)), 0
     for part in parts:
@@ -244,25 +244,25 @@ def file_digest(
 ) -> bytes:
     """SHA-256 over the sizes, and over the SHA-256 of each piece of the files' first ``sizes`` bytes.
 
-    files      functions that open the files, which are read, not mapped: so they do not count as this process's memory
+    files      functions that open the files, which are read: mapped, they would count as memory of this process
     summarize  from a block of a piece to the bytes that are hashed for it: the block itself, or sums of its words
     """
 
     def hash_piece(piece: tuple[Callable[[], FileIO], int, int]) -> bytes:
-        opened, offset, size = piece
+        opener, offset, size = piece
         digest, buffer = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
-        with opened() as stream:
+        with opener() as stream:
             stream.seek(offset)
             for start in range(offset, min(offset + _PIECE_BYTES, size), _BLOCK_BYTES):
                 digest.update(summarize(buffer[: stream.readinto(buffer[: size - start])]))
         return digest.digest()
 
-    pieces = [(opened, offset, size) for opened, size in zip(files, sizes) for offset in range(0, size, _PIECE_BYTES)]
+    pieces = [(opener, offset, size) for opener, size in zip(files, sizes) for offset in range(0, size, _PIECE_BYTES)]
     digests = map_in_threads(hash_piece, pieces, default_threads())
     return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
 
 
 def _word_sums(block: memoryview) -> bytes:
-    """The sums of runs of words, then the remaining bytes; they show errors of a disk, at the speed of memory."""
+    """The sum of each run of _SUM_WORDS words, then the remaining bytes: shows a disk's errors, at memory's speed."""
     end = len(block) // (8 * _SUM_WORDS) * (8 * _SUM_WORDS)
     return np.frombuffer(block[:end], "<u8").reshape(-1, _SUM_WORDS).sum(axis=1, dtype="<u8").tobytes() + block[end:]

@@ -41,8 +41,8 @@ class LoadedModel:
 class ModelBase:
     """Base of all classes that load a model: loading, worker processes, closing.
 
-    A model is open until ``close`` or the end of ``with Translator(path) as translator:``, or until nothing refers to
-    it. Then the model frees all that it has; a later use raises FastattnError.
+    A model is open until ``close``, until the end of ``with Translator(path) as translator:``, or until nothing refers
+    to the model. Then it frees all that it has; a later use raises FastattnError.
     """
 
     _takes_processes: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class ModelBase:
         precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
                    else float32)
         threads    the most threads to use; None: all that the process may use
-        processes  among how many processes the work is shared, since the threads of one share an interpreter's lock.
+        processes  how many processes share the work, since the threads of one process share an interpreter's lock.
                    Each has ``threads`` threads (None: an equal part of all), and all map the same weights. 1: this
                    process alone. None: 1 below 8 threads, else as many as ``processes.choice`` finds, started with the
                    first large call; ``threads`` is then the total. Only a Translator and an Encoder take more than 1
@@ -83,10 +83,10 @@ class ModelBase:
         load_or_build(folder, precision, type(self).__qualname__, build, device, self._checkpoint_part)
         return_freed_memory()
         if self._takes_processes:
-            choice = choose_sharing(processes, threads, self._loaded.threads, self.layer_weights)
-            if choice.processes > 1:
-                self._pool = self._make_pool(folder, precision, device, choice)
-                if processes is not None:  # else the first large call starts them
+            sharing = choose_sharing(processes, threads, self._loaded.threads, self.layer_weights)
+            if sharing.processes > 1:
+                self._pool = self._make_pool(folder, precision, device, sharing)
+                if processes is not None:  # else the first large call starts the processes
                     self._pool.start()
 
     @classmethod
@@ -98,7 +98,7 @@ class ModelBase:
         ops: Ops | None = None,
         device: str = "cpu",
     ) -> _Self:
-        """The model of a checkpoint in memory; ``ops``: its namespace of operations, None: that of the device."""
+        """The model of a checkpoint in memory. ``ops`` is its namespace of operations; None: that of the device."""
         model = cls.__new__(cls)
         model._build(precision, threads, ops or backend(device), checkpoint, None)
         return model
@@ -111,7 +111,7 @@ class ModelBase:
         self._prepare()
 
     def _begin(self, folder: Path) -> None:
-        """Begin work that takes a while and needs no Checkpoint, before the folder is read."""
+        """Start slow work that needs no Checkpoint, before the folder is read."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint, or the part of it that the class needs; CheckpointError for another kind of checkpoint."""
@@ -120,8 +120,8 @@ class ModelBase:
     def _prepare(self) -> None:
         """Make what all calls of the loaded model use."""
 
-    def _make_pool(self, folder: Path, precision: str, device: str, choose_sharing: Sharing) -> Any:
-        """The worker processes of a class that takes them."""
+    def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> Any:
+        """The worker processes of a class that takes ``processes``."""
 
     @property
     def precision(self) -> str:
@@ -133,15 +133,15 @@ class ModelBase:
         """About how many weights the layers of a step have, for ``processes.choice``."""
         raise NotImplementedError
 
-    def _pool_for(self, texts: int) -> Any:
-        """The worker processes for a call with so many texts; None where this process computes all of them."""
-        return None if self._pool is None or texts < self._pool.least_texts else self._pool
+    def _pool_for(self, text_count: int) -> Any:
+        """The worker processes for a call of ``text_count`` texts; None where this process computes alone."""
+        return None if self._pool is None or text_count < self._pool.least_texts else self._pool
 
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; a second call does nothing.
 
-        The processes are gone when ``close`` returns, and calls that they had begun raise FastattnError. Other calls in
-        progress end as they would without ``close``. Later calls raise FastattnError.
+        The processes have ended when ``close`` returns; calls that they had begun raise FastattnError, and so do later
+        calls. Other calls in progress end as they would without ``close``.
         """
         if "_closed" not in self.__dict__:
             pool = self._pool
@@ -160,7 +160,7 @@ class ModelBase:
     def _closed_error(self) -> FastattnError:
         return FastattnError(f"this {type(self).__name__} is closed")
 
-    if not TYPE_CHECKING:  # a type checker would believe in any attribute
+    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name in self.__dict__.get("_closed", ()):
@@ -174,17 +174,19 @@ class ModelBase:
         )
 
 
-def wrong_model_error(owner: str, checkpoint: Checkpoint) -> WrongModelError:
-    """The error for a checkpoint of another kind than ``owner`` says; its message names the class that takes it."""
-    kind, usage = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
+def wrong_model_error(expected: str, checkpoint: Checkpoint) -> WrongModelError:
+    """The error where ``expected``, such as "an encoder's", is not the checkpoint's kind; it names the class to use."""
+    kind, usage = checkpoint.spec.kind, _USAGES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
         usage = "vision.Captioner, or fastattn caption"
     return WrongModelError(
-        f"{owner} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {usage}"
+        f"{expected} checkpoint is expected, "
+        f"this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {usage}"
     )
 
 
-_CLASSES = {
+# Type of a checkpoint's text -> the class and the command that take such a checkpoint, for messages.
+_USAGES = {
     TranslationText: "Translator, or fastattn translate",
     EncoderText: "Encoder, or fastattn encode",
     GeneratorText: "Generator, or fastattn generate; to translate, LanguageModelTranslator, or fastattn translate with "
@@ -199,19 +201,17 @@ def load_model(
 
     record  gets what the model uses; packed weights are mapped from the cache folder, or written there. None: nothing
             is cached
-    Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
+    Raises InputError for an unknown precision or invalid ``threads``, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
-    if record is None or not record.has_all:
-        checkpoint = resolved.applied(checkpoint)
+    if record is None or not record.is_cached:
+        checkpoint = resolved.without_unused_scales(checkpoint)
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
-    if record is not None and not record.has_all and ops.packed_layout(resolved.arithmetic) is not None:
-        variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
-        variety += (
-            "-decoder" if checkpoint.spec.kind == "decoder" else ""
-        )  # read as an encoder, its layers differ in name
+    if record is not None and not record.is_cached and ops.packed_layout(resolved.arithmetic) is not None:
+        variety = resolved.file_suffix + "-head" * (checkpoint.spec.head is not None)
+        variety += "-decoder" * (checkpoint.spec.kind == "decoder")  # an encoder's layers have other names
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
 
     def factors() -> dict[str, np.ndarray]:

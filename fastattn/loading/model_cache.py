@@ -37,15 +37,16 @@ from fastattn.system.memory import mapping_of
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
-SETTLED_NS = 2_000_000_000  # no file system's times are coarser: a change of a file that is older shows in its times
-SMALL_BYTES = 1 << 20  # what a read checkpoint may take however small the checkpoint's files are
+# A file system's times are at most this coarse: where a file's times are older, its next change shows in them.
+SETTLED_NS = 2_000_000_000
+SMALL_BYTES = 1 << 20  # bytes that a read checkpoint may take however small the checkpoint's files are
 MOST_FILES = 250  # of a checkpoint's folder; a folder with more files has other purposes too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Packages whose modules, like those of fastattn.weights, decide what a read checkpoint holds: ops has classes of packed
 # layers, encoders makes an encoder of a language model.
 _READER_PACKAGES = ("system", "spec", "ops", "loading", "text", "layers", "models", "encoders")
 
-# A file's name, size, times of modification and of change in ns, and number.
+# A file's name, size, times of modification and of change in ns, and inode number.
 Status = tuple[str, int, int, int, int]
 
 
@@ -54,26 +55,22 @@ class LoadRecord:
     """What loading a model used, which the cache keeps for later processes.
 
     needed       the tensors and layers that the model used
-    has_all      whether ``needed`` came from the cache, with all layers
+    is_cached    whether ``needed`` comes from the cache: it then has all layers from the beginning
     packed_path  the file of the packed weights, if an earlier process wrote all of them
     """
 
     needed: NeededTensors = field(default_factory=NeededTensors)
-    has_all: bool = False
+    is_cached: bool = False
     packed_path: Path | None = None
 
 
-def load_or_build(
-    path: Path,
-    precision: str,
-    use: str,
-    build: Callable[[Checkpoint, LoadRecord], None],
-    device: str = "cpu",
-    part: str = "",
-) -> None:
-    """Have ``build`` make a model of the checkpoint at ``path``, which is cached or is read and then cached.
+Builder = Callable[[Checkpoint, LoadRecord], None]  # makes the model, and notes in the record what the model uses
 
-    use     the class of the model by its name: another class may use other tensors
+
+def load_or_build(path: Path, precision: str, use: str, build: Builder, device: str = "cpu", part: str = "") -> None:
+    """Have ``build`` make a model of the checkpoint at ``path``, which comes from the cache or is read, then cached.
+
+    use     the name of the model's class: another class may use other tensors
     device  of the model's operations, which pack its weights
     part    of the checkpoint, see ``fastattn.weights.read``; each ``use`` has one part
     Raises what ``fastattn.weights.read`` and ``build`` raise.
@@ -86,7 +83,7 @@ def load_or_build(
     cache_path = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
     cached = _find(cache_path, statuses, device)
     if cached is not None:
-        with contextlib.suppress(KeyError):  # for a tensor that is not in the cache
+        with contextlib.suppress(KeyError):  # raised for a tensor that is not in the cache
             build(*cached)
             for file in filter(None, (cache_path, cached[1].packed_path)):
                 mark_used(file, A_DAY)  # the next process checks the packed weights' digest again
@@ -96,10 +93,10 @@ def load_or_build(
     are_settled = _are_settled(statuses, time.time_ns())
     checkpoint, record = _read(path, part), LoadRecord()
     build(checkpoint, record)
-    # Changes of a file without a status would not be noticed: a file deeper in the folder, or one beside a single file,
-    # such as a fairseq model's dictionary.
-    watched = {Path(name) for name, *_ in statuses} if path.is_dir() else {path}
-    if are_settled and statuses == _statuses(path) and watched.issuperset(checkpoint.files):
+    # A checkpoint is cached only if all its files have a status, which shows their changes. A file deeper in the folder
+    # has none, nor has one beside a single file, such as a fairseq model's dictionary.
+    watched_files = {Path(name) for name, *_ in statuses} if path.is_dir() else {path}
+    if are_settled and statuses == _statuses(path) and watched_files.issuperset(checkpoint.files):
         with contextlib.suppress(OSError):
             _write(cache_path, checkpoint, record, statuses, device)
 
@@ -111,30 +108,30 @@ def _read(path: Path, part: str) -> Checkpoint:
 
 
 def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, LoadRecord] | None:
-    """The cached checkpoint whose files have these statuses, and its record; None where there is none to use."""
+    """The cached checkpoint whose files have these statuses, and its record; None where none can be used."""
     try:
         cached = cache_file.read(file)
-        conditions, mapped = cached.load()
+        conditions, mapped_files = cached.load()
         packed_path = Path(conditions["packed"][0])
         with open_trusted(packed_path, 1) as opened:
             status = _status(str(packed_path), os.fstat(opened.fileno()))
             if conditions != _conditions(statuses, conditions["layouts"], status, device):
                 return None
             weights = map_opened(opened, packed_path)
-        cached.maps.extend(weights if name == str(packed_path) else map_file(Path(name)) for name in mapped)
+        cached.maps.extend(weights if name == str(packed_path) else map_file(Path(name)) for name in mapped_files)
         fields, files, tensors, layers = cached.load()
     except (OSError, CheckpointError, pickle.UnpicklingError, EOFError):  # no file, or a damaged one
         return None
     except (LookupError, ValueError, TypeError, AttributeError, ImportError):  # a file of another version
         return None
     checkpoint = Checkpoint(tensors=tensors, files=tuple(map(Path, files)), **fields)
-    return checkpoint, LoadRecord(NeededTensors({}, layers), has_all=True, packed_path=packed_path)
+    return checkpoint, LoadRecord(NeededTensors({}, layers), is_cached=True, packed_path=packed_path)
 
 
 def _write(file: Path, checkpoint: Checkpoint, record: LoadRecord, statuses: list[Status], device: str) -> None:
     """Write the file that ``_find`` reads, unless it would take more room than the checkpoint's files. Raises OSError.
 
-    Nothing is written if a module that decides what the file holds may have changed after its import.
+    Nothing is written if a module that decides what the file holds may have changed since this process imported it.
     """
     packed_path, needed = record.packed_path, record.needed
     if packed_path is None:
@@ -151,18 +148,15 @@ def _write(file: Path, checkpoint: Checkpoint, record: LoadRecord, statuses: lis
         arrays.write(file, _origin(checkpoint.files), head + contents)
 
 
-# conditions under which a read checkpoint is used
-
-
 def _conditions(statuses: list[Status], precisions: Iterable[str], packed: Status, device: str) -> dict[str, Any]:
-    """All that has to be as it was: the checkpoint's files, the modules, the layouts, the file of packed weights."""
+    """What must not have changed: the checkpoint's files, the modules, the layouts, the file of packed weights."""
     ops = backend(device)
     layouts = {precision: ops.packed_layout(precision) for precision in precisions}
     return {"statuses": statuses, "readers": _readers(), "layouts": layouts, "packed": packed}
 
 
 def _statuses(path: Path) -> list[Status] | None:
-    """The statuses of a file, or of all files in a folder and its folders; None: no files, or too many."""
+    """The status of a file, or those of all files in a folder and its subfolders; None: no such path, or too many."""
     try:
         if not path.is_dir():
             return [_status("", path.stat())]
@@ -216,9 +210,10 @@ def _origin(files: Sequence[Path]) -> str:
 
 
 class PackedWeights:
-    """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants.
+    """The file of a checkpoint's packed linear layers in one precision.
 
-    ops  the operations that pack the layers, in a layout of theirs; None: the CPU's
+    variety  distinguishes files of one checkpoint and layout whose layers differ, in the file's name
+    ops      the operations that pack the layers, in their own layout; None: the CPU's
     """
 
     def __init__(self, files: Sequence[Path], precision: str, variety: str = "", ops: Ops | None = None):
@@ -238,14 +233,14 @@ class PackedWeights:
         except OSError:
             pass
         else:
-            mark_used(self.path, A_DAY)  # seldom, since a read checkpoint has the file's time among its conditions
+            mark_used(self.path, A_DAY)  # once a day: each new time makes the read checkpoints of this file invalid
 
     def linear(
         self, name: str, shape: tuple[int, int], pack: Callable[[], PackedLinear], precision: str = ""
     ) -> PackedLinear:
-        """The layer ``name``, with weights of ``shape``: mapped from the file, else packed, and stored by ``save``.
+        """The layer ``name``, with weights of ``shape``: mapped from the file, else packed, for ``save`` to store.
 
-        precision  "": the file's
+        precision  of the layer; "": that of the file
         """
         arrays = self._cached_layers.get(name, {})
         has_factors = "input_factors" in arrays and arrays["input_factors"].shape != (0,)
@@ -268,7 +263,7 @@ class PackedWeights:
         return array
 
     def _mapped(self, array: np.ndarray) -> np.ndarray:
-        """The array; a large one mapped from a file, so that it need not stay in memory."""
+        """The array; a large array is mapped from a file, so that it need not stay in memory."""
         if array.nbytes < cache_file.LARGE_BYTES:
             return array
         return self._map(array.shape, array.dtype, [array], lambda: array)
@@ -276,13 +271,13 @@ class PackedWeights:
     def _map(
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], in_memory: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """An array in a file; in memory where there is no room, and on Windows, where no file in use can be deleted."""
+        """The array of ``parts``, in a file; in memory if the disk is full, or on Windows: it deletes no open file."""
         if WINDOWS or self._has_no_room:
             return in_memory()
         try:
             return self._arrays.map_parts(shape, dtype, parts, self.path)
         except OSError:
-            self._has_no_room = True  # the arrays mapped so far still take room
+            self._has_no_room = True  # no file is tried again: the arrays mapped so far still take room
             self._arrays.abandon()
             self._arrays = cache_file.CachedArrays()
             return in_memory()
@@ -293,7 +288,7 @@ class PackedWeights:
         return not self._new_layers
 
     def save(self) -> None:
-        """Write the new layers and those that the file had."""
+        """Write the new layers and the layers that the file already had."""
         if self._new_layers:
             contents = self._arrays.pickled(self._cached_layers | self._new_layers)
             with contextlib.suppress(OSError):
@@ -301,5 +296,5 @@ class PackedWeights:
             self._new_layers = {}
 
     def abandon(self) -> None:
-        """Delete what has been written so far; nothing else is written, as ``save`` would."""
+        """Delete the file of the arrays that were mapped so far, where ``save`` is not to be called."""
         self._arrays.abandon()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fastattn.spec.checkpoint import Checkpoint, Shortlist
 # The precision of cached keys and values -> their dtype; "auto" is bfloat16 if products are narrower than float32.
 CACHE_DTYPES = {"auto": None, "float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
 SCALE_BYTES = 4  # of the scale behind each head in int8
+Subsets: TypeAlias = Sequence[OutputSubset] | None  # the outputs from which each row chooses; None: all outputs
 
 
 class OutputProjection:
@@ -54,16 +56,10 @@ class OutputProjection:
         return self.ops.select_outputs(self._packed_rows(), ids)
 
     def top_k(
-        self,
-        hidden_RD: np.ndarray,
-        k: int,
-        edits: Edits = NO_EDITS,
-        subsets_R: Sequence[OutputSubset] | None = None,
-        normalized: bool = True,
+        self, hidden_RD: np.ndarray, k: int, edits: Edits = NO_EDITS, subsets_R: Subsets = None, normalized: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        subsets_R   the outputs from which each row chooses; None: all outputs; here and below
         normalized  False: logits in place of log-probabilities; only where the edits surely allow k tokens
         Raises CheckpointError where the weights give NaN or infinity.
         """
@@ -73,19 +69,13 @@ class OutputProjection:
         self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
 
-    def all_log_probs(
-        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
-    ) -> np.ndarray:
+    def all_log_probs(self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Subsets = None) -> np.ndarray:
         """log_probs_RV of every next token."""
         outputs = self.projection if subsets_R is None else subsets_R
         return self.ops.project_all(hidden_RD, outputs, self.with_cap(edits))
 
     def log_probs(
-        self,
-        hidden_ND: np.ndarray,
-        targets_N: np.ndarray,
-        edits: Edits = NO_EDITS,
-        subsets_N: Sequence[OutputSubset] | None = None,
+        self, hidden_ND: np.ndarray, targets_N: np.ndarray, edits: Edits = NO_EDITS, subsets_N: Subsets = None
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
         outputs = self.projection if subsets_N is None else subsets_N
@@ -95,7 +85,7 @@ class OutputProjection:
 class Decoder:
     """A model that is searched, sampled, streamed and scored; from the tensors ``decoder.*``.
 
-    It has no encoder, but it may have a memory. Token ids are int32. A row's results depend on its own sequence alone.
+    A Decoder has no encoder, but may have a memory. Token ids are int32. A row's results depend on its sequence alone.
     Raises CheckpointError for a checkpoint without a decoder.
     """
 
@@ -121,11 +111,11 @@ class Decoder:
             aligns=self.decoder.aligns,
         )
 
-    def cache_in(self, precision: str) -> None:
+    def set_cache_precision(self, precision: str) -> None:
         """Set the precision, from CACHE_DTYPES, of cached keys and values; int8 has a scale for each head and position.
 
-        Only for a decoder without a memory. Raises InputError for an unknown precision, one that the device lacks, and
-        a decoder that caches states.
+        Only for a decoder without a memory. Raises InputError for a precision that is unknown or that the device lacks,
+        and for a decoder that caches states.
         """
         check_known("cache_precision", precision, tuple(CACHE_DTYPES))
         if precision != "auto":
@@ -139,11 +129,11 @@ class Decoder:
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
         """The sources' memory, which has no rows without an encoder."""
-        none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
-        return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
+        empty_ND = self.ops.empty((0, self.width), self.sizes.dtype)
+        return Memory(empty_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
     def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
-        """Write the memory's keys and values to these rows of the cache's memory pool."""
+        """Write the memory's keys and values to rows ``rows_N`` of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             # States, of which a sentence has a single row, go to the first of the sentence's rows.
             cached_N = rows_N if len(keys_values_NE) == len(rows_N) else rows_N[memory.starts_B1[:-1]]
@@ -164,8 +154,8 @@ class Decoder:
 
         Without firsts_B the pass is over whole sequences, with their memory. A cache gets sequence b in slot
         ``slots_B[b]``.
-        firsts_B  int64: the sequences are chunks, which continue each slot's history in the cache at this position (0:
-                  its start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
+        firsts_B  int64, the position at which each sequence, a chunk, continues its slot's history in the cache (0: the
+                  start); chunks attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
                   sequence is cut. A pass over whole sequences has other bits where there is attention, since it adds in
                   another order
         """
@@ -181,7 +171,7 @@ class Decoder:
             if cache is not None and slots_B is not None:
                 slots_N = np.repeat(slots_B, lengths_B)
                 written_cache, rows_N = cache, cache.append(slots_N, positions_N, tokens_N)
-                shares_N = cache.shares(slots_N, positions_N) if self.decoder.draws else None
+                shares_N = cache.drawn_shares(slots_N, positions_N) if self.decoder.draws else None
             rows = WholeRows(
                 self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, written_cache, rows_N, attention,
                 shares_N=shares_N,
@@ -215,10 +205,10 @@ class Decoder:
         rows = CachedRows(cache, slots_R, tokens_N, positions_N, self.decoder.bias, counts_R, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
 
-    def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
+    def recordable_step(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
         """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
 
-        No later run of the recording may have a position beyond these rows' greatest. The caller writes cache tables.
+        No later run of the recording may have a position beyond the greatest of ``rows``. The caller writes the tables.
         """
         return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))
 
@@ -237,8 +227,8 @@ class EncoderDecoder(Decoder):
         """The sentences' memory; raises what ``EncoderStack.encode`` raises."""
         rows_ND, starts_B1, last_BS = self.encoder.encode_to_states(ids_B)
         keys_values = self.decoder.project_memory(rows_ND, last_BS)
-        # To bfloat16, as in the cache, unless the memory alone is cached: then steps read little, and BLEU is 0.01 to
-        # 0.04 higher without rounding (Firefox, en-pt and pt-en).
+        # Keys and values are rounded to bfloat16, as in the cache, unless the memory alone is cached: then steps read
+        # little, and BLEU is 0.01 to 0.04 higher without rounding (Firefox, en-pt and pt-en).
         if self.decoder.rounds_rows:
             for keys_values_NE in keys_values:
                 self.ops.round_rows(keys_values_NE, 0)

@@ -69,7 +69,7 @@ class Head:
         return self.ops.project_top_k(self._output_input(self.ops.take_rows(rows_ND, rows_R)), self.output, k)
 
     def _own_rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The rows of these sentences alone; ``rows_ND`` may have those of others before and after them."""
+        """The rows of these sentences alone; ``rows_ND`` may have rows of other sentences before and after."""
         first, end = int(starts_B1[0]), int(starts_B1[-1])
         return rows_ND if (first, end) == (0, len(rows_ND)) else self.ops.take_rows(rows_ND, np.arange(first, end))
 
@@ -80,12 +80,13 @@ class Head:
         return rows_ND if self.norm is None else self.norm(rows_ND)
 
 
-# Rows for each thread that go through all layers together: intermediate results stay in L2, and many rows share the
+# How many rows for each thread go through all layers together: intermediate results stay in L2, and many rows share the
 # weights that are read from memory. int8, one Zen 4 core, us a token at 384 rows and at 2,000: MiniLM 70 and 82, zh-en
 # 113 and 131; in float32 both numbers of rows take the same time.
 CHUNK_ROWS = 384
 Arrays: TypeAlias = Sequence[np.ndarray]
 Counts: TypeAlias = Sequence[int]
+RowsAndStarts: TypeAlias = tuple[np.ndarray, np.ndarray]  # rows_ND of sentences end to end, starts_B1
 
 
 class EncoderStack:
@@ -100,14 +101,12 @@ class EncoderStack:
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
         self.stack = build_stack(parameters, name, spec)
 
-    def encode(
-        self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None) -> RowsAndStarts:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
         Where the stack takes rows in place of ids, each array is [T, width], and there are no types.
         types_B    the token type of each id; None: 0. A model without token types ignores them
-        visible_B  how many of a sentence's ids all its ids attend to: the first n; -n: the last n; None: all
+        visible_B  how many ids of a sentence all its ids attend to, n: the first n; -n: the last n; None: all ids
         Sentence b has rows starts[b] .. starts[b + 1]. InputError for a sentence longer than the model has positions
         for, and for an id outside the vocabulary.
         """
@@ -116,14 +115,14 @@ class EncoderStack:
 
     def encode_first(
         self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The first row of each sentence, none of which is empty, as ``encode`` returns it, in float32 bit by bit. In
-        the last layer other rows get keys and values alone."""
+    ) -> RowsAndStarts:
+        """The first row of each sentence, none of them empty, as ``encode`` returns it, in float32 bit by bit. In the
+        last layer, all other rows get keys and values alone."""
         starts_B1 = _starts(ids_B)
         first_rows = []
         for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, visible_B, first_only=True):
-            only_firsts = len(rows_ND) == len(rows.starts_B1) - 1
-            first_rows.append(rows_ND if only_firsts else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
+            has_first_rows_only = len(rows_ND) == len(rows.starts_B1) - 1
+            first_rows.append(rows_ND if has_first_rows_only else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
         return self.ops.concatenate_rows(first_rows), np.arange(len(starts_B1))
 
     def encode_to_states(
@@ -132,10 +131,10 @@ class EncoderStack:
         """``encode``, and last_BS: a recurrent stack's states at the ends of the sentences; None for other stacks."""
         starts_B1 = _starts(ids_B)
         passes = list(self._passes(ids_B, starts_B1, types_B, visible_B))
-        none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
-        rows_ND = self.ops.concatenate_rows([rows_ND for rows_ND, _ in passes] or [none_ND])
-        lasts = [rows.last_BS for _, rows in passes if rows.last_BS is not None]
-        return rows_ND, starts_B1, self.ops.concatenate_rows(lasts) if lasts else None
+        empty_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
+        rows_ND = self.ops.concatenate_rows([rows_ND for rows_ND, _ in passes] or [empty_ND])
+        last_states = [rows.last_BS for _, rows in passes if rows.last_BS is not None]
+        return rows_ND, starts_B1, self.ops.concatenate_rows(last_states) if last_states else None
 
     def _passes(
         self,
@@ -145,7 +144,7 @@ class EncoderStack:
         visible_B: Counts | None,
         first_only: bool = False,
     ) -> Iterator[tuple[np.ndarray, WholeRows]]:
-        """(rows_ND, the WholeRows of the pass) of passes over a few sentences each."""
+        """Yield (rows_ND, the pass's WholeRows) of each pass over a few sentences."""
         self._check_length(int(np.diff(starts_B1).max(initial=0)))
         chunk, first = CHUNK_ROWS * self.ops.current_threads(), 0
         while first < len(ids_B):
@@ -211,5 +210,5 @@ class EncoderModel:
                 encoder.narrow = True
         head = checkpoint.spec.head
         # A head that predicts tokens is as large as several layers of the encoder, so it has the model's precision.
-        predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
-        self.head = None if head is None else Head(parameters, head, "" if predicts else "float32")
+        predicts_tokens = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
+        self.head = None if head is None else Head(parameters, head, "" if predicts_tokens else "float32")

@@ -17,7 +17,7 @@ LOG_OF_ZERO = -1e30  # a finite number, so that products with it are numbers
 
 
 class RecurrentStack(Stack):
-    """Embedding, recurrent layers, readout. A row of states: the input that is fed back, then each layer's h and c."""
+    """Embedding, recurrent layers, readout. A row of states has the input fed back, then the h and c of each layer."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         self.ops, self.spec = parameters.ops, spec
@@ -58,7 +58,7 @@ class RecurrentStack(Stack):
 
 
 class RecurrentEncoder(RecurrentStack):
-    """Whole sentences, in one direction or both."""
+    """Runs whole sentences, in one direction or both."""
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
         *_, x_ND = self.states(inputs_N, rows)
@@ -85,7 +85,7 @@ class RecurrentEncoder(RecurrentStack):
 
 
 class RecurrentDecoder(RecurrentStack):
-    """Steps of many sequences: a table has the states after each step, from which a later step continues."""
+    """Runs steps of many sequences: a table has the states after each step, from which a later step continues."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         super().__init__(parameters, name, spec)
@@ -114,7 +114,7 @@ class RecurrentDecoder(RecurrentStack):
         return parts
 
     def _first_states(self, last_BS: np.ndarray) -> np.ndarray:
-        """states_BW before the first step, from the encoder's last states; the input fed back at first is zeros."""
+        """states_BW before the first step, from the encoder's last states; the first input fed back is zeros."""
         states = self._join(Columns(last_BS, 0, self.spec.memory_states))
         if self.bridge is not None:
             states = self.bridge(states)
@@ -136,7 +136,7 @@ class RecurrentDecoder(RecurrentStack):
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
         if isinstance(rows, RecordedRows):
             return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][levels]
-        parts, weights, order = [], [], []
+        parts, weights, row_numbers = [], [], []
         for depth, n_K in enumerate(_rows_by_depth(rows)):
             before = states_MW, previous_N[n_K]
             if not depth and self.spec.initial != "zero":
@@ -146,12 +146,12 @@ class RecurrentDecoder(RecurrentStack):
             after = states_MW, rows_N[n_K]
             rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, memory_K, rows.wants_attention)
             parts.append(rows_KD[levels])
-            order.append(n_K)
+            row_numbers.append(n_K)
             weights.append(np.zeros((len(n_K), 0)) if weights_KS is None else weights_KS)
         if len(parts) == 1:
             rows.attention_NS = weights_KS
             return parts[0]
-        inverse_N = np.argsort(np.concatenate(order)) if order else np.zeros(0, np.int64)
+        inverse_N = np.argsort(np.concatenate(row_numbers)) if row_numbers else np.zeros(0, np.int64)
         if rows.wants_attention and self.attention is not None:
             rows.attention_NS = np.concatenate(weights)[inverse_N]
         parts = parts or [[self.ops.empty((0, self.spec.width), self.dtype)]]
@@ -168,7 +168,7 @@ class RecurrentDecoder(RecurrentStack):
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
         """([x_NE, each layer's rows, the stack's rows], weights_NS or None) of a step of one token for each row.
 
-        before, after  where the states are read and written
+        before, after  where the step reads the states before it, and writes those after it
         """
         spec, starts_N1 = self.spec, np.arange(len(x_NE) + 1)
         reads_ids = self.layers[0].words_VF is not None
@@ -195,13 +195,13 @@ class RecurrentDecoder(RecurrentStack):
         return [*levels, y_ND], weights_NS
 
     def _inputs_at(self, ids_N: np.ndarray, memory: StepMemory) -> np.ndarray:
-        """The encoder's inputs at positions ids_N; a position beyond the source, hardly ever chosen, means the last."""
+        """The encoder's inputs at positions ids_N; a position beyond the source, which is rare, means the last."""
         assert self.attention is not None
         ids_N = np.minimum(ids_N, memory.keys.stops_N - 1)
         owners_N = np.arange(len(ids_N)) if memory.keys.rows_N is None else memory.keys.rows_N
-        first = self.attention.width - self.spec.embedding_width
-        chosen_N = memory.keys.index_RS[owners_N, ids_N]
-        return self._join(Columns(memory.keys_values_ME, first, self.spec.embedding_width, chosen_N))
+        first_column = self.attention.width - self.spec.embedding_width
+        input_rows_N = memory.keys.index_RS[owners_N, ids_N]
+        return self._join(Columns(memory.keys_values_ME, first_column, self.spec.embedding_width, input_rows_N))
 
     def _log_weights(self, weights_NS: np.ndarray) -> np.ndarray:
         """The logarithms of weights over the source, as wide as the vocabulary, none below LOG_OF_ZERO."""
@@ -212,7 +212,7 @@ class RecurrentDecoder(RecurrentStack):
     def _previous_states(
         self, rows: WholeRows | CachedRows, states_MW: np.ndarray, previous_K: np.ndarray, n_K: np.ndarray
     ) -> StateRows:
-        """Where the previous states of the rows are; for a row that begins its sequence the sequence's first states."""
+        """Where the rows' previous states are: the sequence's first states for a row that begins its sequence."""
         begins_K, owners_K = previous_K < 0, _owners(rows)[n_K]
         if not begins_K.any():
             return states_MW, previous_K
@@ -225,10 +225,12 @@ class RecurrentDecoder(RecurrentStack):
             return first_MW, numbers_K
         numbers_K = np.where(begins_K, numbers_K, np.int32(-1))
         # Row -1 is zeros, so one of the two summands is zeros in each row.
-        both = Columns(states_MW, 0, self.state_width, previous_K), Columns(first_MW, 0, self.state_width, numbers_K)
-        return self.ops.add_rows(*map(self._join, both)), np.arange(len(previous_K), dtype=np.int32)
+        tables = (states_MW, previous_K), (first_MW, numbers_K)
+        summands = (self._join(Columns(table_MW, 0, self.state_width, rows_K)) for table_MW, rows_K in tables)
+        return self.ops.add_rows(*summands), np.arange(len(previous_K), dtype=np.int32)
 
     def _step_memory(self, rows: Rows) -> StepMemory | None:
+        """What the rows of a pass attend to; None without attention."""
         if self.attention is None:
             return None
         if not isinstance(rows, WholeRows):

@@ -103,12 +103,13 @@ class AttentionStack(Stack):
             )
             for number, layer in enumerate(f"{name}.layers.{i}" for i in range(spec.layers))
         ]
-        self._by_block: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        by_block: list[list[Sublayer]] = [[one for one in block if one is not None] for block in self.blocks]
         if spec.parallel:
-            self._by_block = [[ParallelSublayers(block.mixer, block.feed_forward)] for block in self.blocks]
+            by_block = [[ParallelSublayers(block.mixer, block.feed_forward)] for block in self.blocks]
         if spec.convolution is not None:
-            self._by_block[0] = [ConvolvedBlock(parameters, name, spec, spec.convolution, self._by_block[0])]
-        self._sublayers = [sublayer for sublayers in self._by_block for sublayer in sublayers]
+            by_block[0] = [ConvolvedBlock(parameters, name, spec, spec.convolution, by_block[0])]
+        self._sublayers_by_block = by_block
+        self._sublayers = [sublayer for sublayers in by_block for sublayer in sublayers]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
         self.attends, self.rounds_rows = isinstance(mixer, SelfAttention), mixer.rounds_rows
@@ -127,7 +128,7 @@ class AttentionStack(Stack):
     def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
         x_ND = self._embed(inputs_N, rows)
         yield x_ND
-        for sublayers in self._by_block:
+        for sublayers in self._sublayers_by_block:
             for sublayer in sublayers:
                 x_ND = sublayer(x_ND, rows)
             yield x_ND
@@ -151,7 +152,7 @@ class AttentionStack(Stack):
 
 
 class PatchEmbedding:
-    """A linear layer of each patch plus a position, and perhaps a norm, from ``stack.patches`` and ``.positions``."""
+    """A linear layer of each patch plus its position, then perhaps a norm."""
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
         self.ops, self.linear = parameters.ops, Linear(parameters, f"{stack}.patches")
@@ -167,7 +168,7 @@ class PatchEmbedding:
 
 
 class PatchStack(AttentionStack):
-    """Blocks of attention over an image's patches (Dosovitskiy 2021), rows of pixels behind a row of zeros."""
+    """Blocks of attention over an image's patches (Dosovitskiy 2021): a row of zeros, then rows of patches' pixels."""
 
     Embedding, input_dtype = PatchEmbedding, np.float32
 

@@ -13,14 +13,14 @@ from fastattn.spec.rounding import as_floats, bfloat16_bits
 
 # Scores beyond LARGE may overflow before the softmax; scales beyond LARGE or below 1 / LARGE lose digits in float32.
 LARGE = 1e30
-# Scales above ORDINARY are so rare that it costs little to bound their scores by the largest queries and keys.
-ORDINARY = 1e4
+# Scales above ORDINARY_SCALE are so rare that it costs little to bound their scores by the largest queries and keys.
+ORDINARY_SCALE = 1e4
 CHUNK = 1 << 20  # scores that are computed at a time
 
 
 def is_ordinary(scale: float, softcap: float) -> bool:
     """Whether float32 holds the scale, the softcap and, unless queries and keys are huge, the scores."""
-    return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
+    return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY_SCALE)
 
 
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
@@ -82,23 +82,23 @@ class _Head(NamedTuple):
     logs_T: np.ndarray | None
 
     def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
-        """Recompute the rows among ``rows_R`` that overflowed, or ``all_rows`` that see a key or a sink."""
+        """Recompute the rows among ``rows_R`` that overflowed; with ``all_rows``, all that see a key or a sink."""
         hidden_RS = self._hidden(rows_R)
         recomputed_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
         if not all_rows:
             out_RV = as_floats(self.out_TV[rows_R])
             recomputed_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
-            if self.weights_TS is not None:  # a row of zeros may be due to zero values: its weights tell
+            if self.weights_TS is not None:  # zero values make a row of zeros too, but its weights are not zero
                 recomputed_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
             recomputed_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
             recomputed_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
         if not recomputed_R.any():
             return
         rows_R, hidden_RS = rows_R[recomputed_R], hidden_RS[recomputed_R]
-        seen_S = ~hidden_RS.all(axis=0)
+        is_seen_S = ~hidden_RS.all(axis=0)
         weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
         with np.errstate(all="ignore"):
-            out_RV = weights_RS[:, seen_S] @ self.value_SV[seen_S].astype(np.float64)
+            out_RV = weights_RS[:, is_seen_S] @ self.value_SV[is_seen_S].astype(np.float64)
             self.out_TV[rows_R] = out_RV if self.out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
             if self.logs_T is not None:
                 self.logs_T[rows_R] = logs_R

@@ -1,8 +1,8 @@
 """The Protocol of a namespace of operations, from which models are built; each device has its own namespace.
 
 The modules ``fastattn.ops.cpu``, ``reference`` and ``cuda`` are namespaces; ``fastattn.ops.backend`` finds a device's.
-A model takes a namespace as an argument, and only its operations make or compute rows, so the same model runs on any
-device. Where an implementation differs, its docstring says so. Operations check nothing; they may assume:
+A model takes a namespace as an argument, and only the namespace's operations make or compute rows, so the same model
+runs on any device. Where an implementation differs, its docstring says so. Operations check nothing; they may assume:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. All other code reads
             only their length, shape and dtype, or copies them to the host by ``np.asarray(rows)``.
@@ -11,15 +11,15 @@ indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tab
             lengths, offsets, seen keys, the rows of ``take_rows``) are int64
 parameters  NumPy arrays that are the same objects in every call: norms' weights, tables of embeddings and positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
-arrays      callers' arrays, which the last operations of ``Ops`` take and return, are NumPy arrays, or DeviceArrays
-the rest    all other arrays are C-contiguous, and float32 unless an operation says otherwise
+arrays      of callers, which the last operations of ``Ops`` take and return, are NumPy arrays or DeviceArrays; all
+            other arrays are C-contiguous, and float32 unless an operation says otherwise
 
-An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
-``normalize_heads``, the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights;
-callers make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
-``concatenate_rows`` may return its one part.
-A row's bits depend on its own sentence alone, not on other rows or the number of threads. The reference is not
-bound to this, and takes float64 too.
+An operation allocates its result. Written in place are the rows of ``round_rows``, ``rotate`` and ``normalize_heads``,
+the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights; callers make tables
+by ``empty_table`` and weights by ``empty``. No output overlaps an input, except that ``concatenate_rows`` may return
+its one part.
+A row's bits depend on its own sentence alone, not on other rows or the number of threads; the reference does not
+promise this, and takes float64 too.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,8 @@ class ImageOps(Protocol):
     ) -> np.ndarray:
         """activation(W * x + b + residual), float32 [rows of the window's grid, outputs of all groups].
 
-        groups  layers of one size and precision; each takes its share of every tap's channels, tap after tap
+        groups  a linear layer for each group of channels, all of one size and precision; its inputs are the group's
+                channels of the first tap, then those of the second tap, and so on
         """
 
     def convolve_depthwise(
@@ -83,13 +84,13 @@ class ImageOps(Protocol):
         """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
 
     def pool_windows(self, x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-        """mode: "max"; "mean" of all taps, zeros of the padding included; "mean_inside": of the taps in the image."""
+        """The "max", "mean" or "mean_inside" of each window; only "mean" counts the zeros of the padding."""
 
     def pool_areas(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
         """The "max" or "mean" of each area of ``out``; areas cut an image into equal parts, which may overlap."""
 
     def sample_pixels(self, x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, border: str) -> np.ndarray:
-        """Bilinear samples of each image at points (y, x), float32, in pixels from the middle of the first: [B P, D].
+        """Bilinear samples of each image at points (y, x), float32, in pixels from the first pixel's centre: [B P, D].
 
         border  the values outside the image: "zeros", or those of the nearest "edge"
         """
@@ -131,7 +132,7 @@ class Ops(ImageOps, Protocol):
         """A caller's array as rows, C-contiguous and aligned; copied only if the array is not so already."""
 
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """x_RD: the rows with the numbers ``rows_R``, int64, which may repeat, in their order."""
+        """x_RD: row r of the result is row rows_R[r] of x; ``rows_R`` is int64, and numbers may repeat."""
 
     def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """The rows of all parts, at least one, end to end; a single part is returned itself."""
@@ -148,7 +149,7 @@ class Ops(ImageOps, Protocol):
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
         """pooled_BE of a ragged batch, E = D * len(modes): the vectors of all ``modes`` side by side.
 
-        skip  the number of first rows of every sentence, those of a prompt, that take no part.
+        skip  how many rows at the beginning of every sentence, those of a prompt, are left out
         """
 
     def softmax(self, x_NS: np.ndarray) -> np.ndarray:
@@ -228,8 +229,8 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-        table           [V, D], or the packed weights (float32, int8 or int8_groups) of the linear layer that shares it.
-                        Reading a token's column of packed weights takes microseconds; a table takes V D numbers
+        table           [V, D], or the packed weights (float32, int8 or int8_groups) of a linear layer with the same
+                        matrix: reading a token's column there takes microseconds, a separate table V D numbers
         ids, positions  int32; the caller has checked that they are inside their tables
         """
 
@@ -314,8 +315,8 @@ class Ops(ImageOps, Protocol):
         position_bias  added too; a query's position is that of the last key before its stop
         weights_NHS    if not None, written: the softmax weights, 0 for a hidden key
         vector_HK      scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap
-        A query that sees no key yields zeros. It is fastest if rows with the same keys are adjacent. Keys
-        and values have one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` writes it.
+        A query that sees no key yields zeros. A step is fastest if queries with the same keys are adjacent. Keys and
+        values have one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` writes it.
         """
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
@@ -357,8 +358,8 @@ class Ops(ImageOps, Protocol):
         """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D].
 
         inputs_NE   [N, 2 D]: x, then f; s is the sigmoid
-        states_MW   W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to the row
-                    ``rows_N[n]``. Both are int32. A row that continues the state of row m has n > m
+        states_MW   W >= D; c' of row n is the state ``previous_N[n]``, or zeros where that is -1; c is written to the
+                    state ``rows_N[n]``. ``previous_N`` and ``rows_N`` are int32. A row follows the row it continues
         """
 
     def running_average(
@@ -395,8 +396,8 @@ class Ops(ImageOps, Protocol):
         """hidden_NH of a recurrent layer (``spec.recurrent`` CELLS): sentence b is rows starts[b] to starts[b + 1].
 
         inputs_NE  W x + b of each direction, side by side
-        weights    U and its bias for each direction: the first reads forward, the second backward; their results lie
-                   side by side
+        weights    U and its bias for each direction: the first reads forward, the second backward; the directions'
+                   results lie side by side
         """
 
     def join_columns(self, parts: Sequence[Columns]) -> np.ndarray:
@@ -410,7 +411,7 @@ class Ops(ImageOps, Protocol):
     def take_tokens(self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
         """Make each running row's chosen token its next input, at the next position, in a fresh row of the cache.
 
-        history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
+        history_RS, written_RS, tokens_M  the cache's ``written_tables`` (``layers.key_value_cache``), int32, written
         """
 
     def pick_tokens(
@@ -458,7 +459,7 @@ class Ops(ImageOps, Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
-        normalized  False: logits instead of log-probabilities, which saves an exponential for each logit
+        normalized  False: the results are logits, which saves an exponential for each logit
         Where fewer than k ids can be chosen, -inf and -1 fill the row.
         """
 
@@ -493,7 +494,7 @@ class Ops(ImageOps, Protocol):
     def strided_attention(
         self, arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
     ) -> int:
-        """Attention on callers' arrays in place. Returns how many rows are NaN or 0, their scores having overflowed."""
+        """Attention on callers' arrays in place; returns how many rows are NaN or 0 because their scores overflowed."""
 
     def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
         """states_BHTS uint8 of blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
@@ -547,8 +548,8 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """out_NHV: node n's softmax over its neighbours indices[starts[n]:starts[n + 1]], and their weighted values.
 
-        terms   (target_NH, source_MH): scores are LeakyReLU(target[n] + source[m]), of slope ``factor`` below zero
-        dots    (query_NHK, key_MHK): scores are factor query[n] . key[m]
+        terms       (target_NH, source_MH): scores are LeakyReLU(target[n] + source[m]), of slope ``factor`` below zero
+        dots        (query_NHK, key_MHK): scores are factor query[n] . key[m]; either terms or dots are given
         weights_EH  if not None, written: each neighbour's weight
         A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous.
         """

@@ -44,10 +44,10 @@ def plot_attention(
 class AttentionPlot:
     """A picture of attention weights, made by ``plot_attention``.
 
-    A weight's colour is its share of the largest weight of all heads; in the mean of heads, of the mean's largest one.
-    A notebook shows the HTML, which has a choice of the head, and names each weight under the pointer or by the arrow
-    keys. The HTML loads nothing, and shows its SVG where scripts do not run. There is no ``_repr_svg_``: notebooks
-    prefer the HTML, and would store the picture twice.
+    A weight's colour shows its share of the largest weight of all heads; a mean of heads has shares of its own largest.
+    A notebook shows the HTML, in which the reader chooses a head, and reads a weight under the pointer or by the arrow
+    keys. The HTML loads nothing, and shows its SVG if scripts do not run. There is no ``_repr_svg_``, since notebooks
+    would store the picture twice and show the HTML.
     """
 
     def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str, names: list[str]):
@@ -82,14 +82,13 @@ class AttentionPlot:
         return self._draw(self._panels(head))[0].svg
 
     def to_text(self, head: int | Literal["mean"] = "mean") -> str:
-        """Lines for a terminal: a shade for each weight of one head or of the mean, then the numbered columns."""
+        """Lines for a terminal: a shade for each weight of one head or of the mean, then the columns by number."""
         (panel,) = self._panels(head)
         shades = np.array(list(" \u2591\u2592\u2593\u2588"))
         cells_TS = shades[np.minimum((panel.shares_TS * 5).astype(int), 4)]
         width = max(map(display_width, self._rows))
-        lines = [
-            f"{' ' * width}  {''.join(f'{s:<2}' if s % 5 == 0 else '  ' for s in range(len(self._columns)))}".rstrip()
-        ]
+        numbers = "".join(f"{s:<2}" if s % 5 == 0 else "  " for s in range(len(self._columns)))
+        lines = [f"{' ' * width}  {numbers}".rstrip()]
         for row, cells_S in zip(self._rows, cells_TS):
             lines.append(f"{' ' * (width - display_width(row))}{row}  {''.join(2 * cell for cell in cells_S)}".rstrip())
         return "\n".join([*lines, "", *(f"{s:>4} {column}" for s, column in enumerate(self._columns))])
@@ -105,25 +104,25 @@ class AttentionPlot:
         return f"{self._title + ': ' if self._title else ''}attention weights, {shape}"
 
     def _panels(self, head: Any) -> list[Panel]:
+        """The panels that ``to_svg`` draws for its ``head``."""
         H = len(self._weights_HTS)
         if isinstance(head, str) and head == "all":
             return [self._panels(h)[0] for h in range(H)]
         if isinstance(head, str) and head == "mean":
             mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
-            # Shares of the mean's largest weight, which is far below the heads' where they attend to different columns.
+            # The mean's largest weight is far below the heads' if these attend to different columns.
             return [Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)]
-        message = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
         try:
-            h = operator.index(head)
+            h = -1 if isinstance(head, bool) else operator.index(head)
         except TypeError:
-            raise InputError(f"{message}, got {described(head)}") from None
-        if isinstance(head, bool) or not 0 <= h < H:
-            raise InputError(f"{message}, got {described(head)}")
+            h = -1
+        if not 0 <= h < H:
+            raise InputError(f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}, got {described(head)}")
         return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
 
     def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:
         size = SINGLE_PANEL if len(panels) == 1 else PANEL_OF_SEVERAL
-        frame = frame_of(self._rows, self._columns, size, headed=bool(panels[0].name))
+        frame = frame_of(self._rows, self._columns, size, has_heading=bool(panels[0].name))
         return draw(panels, frame, self._title, self._description), frame
 
 

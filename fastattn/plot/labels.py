@@ -1,4 +1,4 @@
-"""Labels of rows and columns: checks, text that XML and HTML allow, truncation, and the step at which they fit."""
+"""Labels of rows and columns: checks, text that XML and HTML allow, truncation, and the steps at which labels fit."""
 
 import operator
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from itertools import count, islice
 from unicodedata import east_asian_width
 
 from fastattn.errors import InputError, described
-from fastattn.printable import visible
+from fastattn.printable import escape_controls
 
 MOST_CHARACTERS = 1000  # of a label; further characters are dropped
 
@@ -22,8 +22,8 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     except TypeError:
         raise InputError(f"{name} should be a list of {length} labels, got {described(labels)}") from None
     if len(label_list) != length:
-        got = "more" if len(label_list) > length else len(label_list)
-        raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {got}")
+        actual = "more" if len(label_list) > length else len(label_list)
+        raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {actual}")
     texts = []
     for i, label in enumerate(label_list):
         try:
@@ -41,9 +41,9 @@ def checked_title(title: str | None) -> str:
 
 
 def printable_text(text: str) -> str:
-    r"""At most MOST_CHARACTERS of a text; what a page acts on or XML forbids is escaped, as ``\n``, ``\u202e``."""
+    r"""At most MOST_CHARACTERS of a text, with escapes for control characters and for characters that XML forbids."""
     shortened = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
-    return visible(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
+    return escape_controls(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 
 def isolate(text: str) -> str:

@@ -19,7 +19,7 @@ from fastattn.system.files import checked_path, open_file
 
 MOST_WIDE_WEIGHTS = 1 << 19  # up to so many weights have 16 bits each; more have 8
 
-# The theme of the page, if JupyterLab, Visual Studio Code, Colab or Sphinx states one, precedes the system's theme.
+# A theme that JupyterLab, Visual Studio Code, Colab or Sphinx states for the page takes precedence over the system's.
 _LIGHT = "color-scheme:light;color:#1f2328;background:#fff"
 _DARK = "color-scheme:dark;color:#e6e9ee;background:#16191f"
 _LIGHT_PAGE = ":is([data-jp-theme-light=true],[data-theme=light],[theme=light],.vscode-light)"
@@ -71,7 +71,7 @@ SCRIPT = r"""
       const context = canvas.getContext("2d"), image = context.createImageData(width, height);
       for (let y = 0, i = 0; y < height; y++)
         for (let x = 0; x < width; x++, i += 4) {
-          const colour = 3 * Math.round(weights[largest(y, x)] * 255 / levels);
+          const colour = 3 * Math.round(weights[indexOfLargest(y, x)] * 255 / levels);
           image.data.set([colours[colour], colours[colour + 1], colours[colour + 2], 255], i);
         }
       context.putImageData(image, 0, 0);
@@ -124,12 +124,12 @@ SCRIPT = r"""
 
 
 def html_fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
-    """The HTML over the picture of the first panel, in which the reader chooses one of the panels."""
+    """The HTML of a picture of the first panel, over which the script paints the panel that the reader chooses."""
     # Each share becomes the nearest of levels + 1 whole numbers, of one byte or of two, little endian.
     count = sum(panel.weights_TS.size for panel in panels)
     levels, dtype = (65535, "<u2") if count <= MOST_WIDE_WEIGHTS else (255, "u1")
     weights = b"".join(np.rint(panel.shares_TS * levels).astype(dtype).tobytes() for panel in panels)
-    left, top = picture.panel[0] + frame.left, picture.panel[1] + frame.top
+    left, top = picture.panel_corner[0] + frame.left, picture.panel_corner[1] + frame.top
     sides = {"left": left / picture.width, "top": top / picture.height, "width": frame.cells_width / picture.width}
     sides["height"] = frame.cells_height / picture.height
     position = ";".join(f"{side}:{100 * share:.4f}%" for side, share in sides.items())
@@ -156,7 +156,7 @@ def html_fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
 
 
 def save_picture(picture: Any, path: str | os.PathLike[str], formats: Sequence[str]) -> None:
-    """Write the attribute of a picture that the path's suffix names; the file is never incomplete."""
+    """Write the attribute of a picture that the path's suffix names; the file is whole or not there."""
     name = checked_path(path)
     suffixes = [f".{form}" for form in formats]
     suffix = os.path.splitext(name)[1].lower()

@@ -1,6 +1,6 @@
 """Attention weights as a static SVG: a panel for each head, labels, and the scale of colours.
 
-The SVG has no ids, so a page may have several. Where styles are stripped, attributes draw the SVG in light colours.
+The SVG has no ids, so a page may have several SVGs. If a reader strips styles, attributes give it light colours.
 """
 
 import base64
@@ -57,8 +57,7 @@ def colour_indices(shares: np.ndarray) -> np.ndarray:
 
 def _bezier(points: int) -> np.ndarray:
     t, degree = np.linspace(0, 1, points)[:, None], len(_CURVE) - 1
-    terms = [comb(degree, i) * t**i * (1 - t) ** (degree - i) * _CURVE[i] for i in range(degree + 1)]
-    return np.sum(terms, axis=0)
+    return np.sum([comb(degree, i) * t**i * (1 - t) ** (degree - i) * _CURVE[i] for i in range(degree + 1)], axis=0)
 
 
 def _equidistant(curve: np.ndarray) -> np.ndarray:
@@ -73,7 +72,7 @@ def _linear_srgb(oklab: np.ndarray) -> np.ndarray:
 
 
 def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The largest share of each block of rows x columns; a mean would hide the few weights that are not small."""
+    """The largest share of each block of rows x columns; means would hide the few weights that are not small."""
     maxima_of_rows = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
     return np.maximum.reduceat(maxima_of_rows, np.arange(0, shares_TS.shape[1], columns), axis=1)
 
@@ -81,11 +80,9 @@ def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndar
 def png(colours_TS: np.ndarray) -> bytes:
     """A PNG of uint8 indices into the colour scale (W3C, Portable Network Graphics, colour type 3)."""
     height, width = colours_TS.shape
-    lines = np.zeros((height, width + 1), np.uint8)  # the first byte of each line says: no filter
-    lines[:, 1:] = colours_TS
+    lines = np.pad(colours_TS, ((0, 0), (1, 0)))  # the first byte of each line, 0, says: no filter
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n"
-    pixels = zlib.compress(lines.tobytes(), 6)
+    content, pixels = b"\x89PNG\r\n\x1a\n", zlib.compress(lines.tobytes(), 6)
     for chunk_type, data in ((b"IHDR", header), (b"PLTE", colour_scale().tobytes()), (b"IDAT", pixels), (b"IEND", b"")):
         content += struct.pack(">I", len(data)) + chunk_type + data + struct.pack(">I", zlib.crc32(chunk_type + data))
     return content
@@ -93,9 +90,9 @@ def png(colours_TS: np.ndarray) -> bytes:
 
 MOST_RECTANGLES = 4096  # of a picture; with more cells each panel is an image, without a tooltip for each cell
 MARGIN = 12  # in pixels, like all lengths in this file
-PAGE_WIDTH = 960  # the most that panels side by side take
-LETTER_WIDTH, LINE_HEIGHT = 6.4, 14  # the former about, the latter at least
-LONGEST_LABEL, LONGEST_TITLE = 18, 80  # columns
+PAGE_WIDTH = 960  # the largest width of panels side by side
+LETTER_WIDTH, LINE_HEIGHT = 6.4, 14  # about the mean width of a letter; the least height of a line
+LONGEST_LABEL, LONGEST_TITLE = 18, 80  # in columns of ``display_width``
 SCALE_WIDTH, SCALE_CAPTION = 160, "weight of a column for a row"
 
 STYLE = (
@@ -106,7 +103,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A head's name, "" for a single head, the head's weights (T, S), and the weight that has the brightest colour."""
+    """A head's name ("" for a single head), the head's weights, and the weight that has the brightest colour."""
 
     name: str
     weights_TS: np.ndarray
@@ -119,7 +116,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Size:
-    """extent: the longest side of all cells of a panel; cell: the longest side of a cell; font: the labels' size."""
+    """extent: the most that all cells of a panel may take on a side; cell: the most of one cell; font: of labels."""
 
     extent: float
     cell: float
@@ -133,7 +130,7 @@ SINGLE_PANEL, PANEL_OF_SEVERAL = Size(extent=560, cell=28, font=11), Size(extent
 class Frame:
     """The geometry of a panel of width x height, whose cells begin at (left, top), each cell_width x cell_height.
 
-    Every row_step-th row and column_step-th column has a label. Labels of columns lie flat, or stand aslant.
+    Every row_step-th row and column_step-th column has a label. Labels of columns are level or slanted.
     """
 
     rows: list[str]
@@ -147,7 +144,7 @@ class Frame:
     cell_height: float
     row_step: int
     column_step: int
-    aslant: bool
+    slanted: bool
 
     @property
     def cells_width(self) -> float:
@@ -159,32 +156,32 @@ class Frame:
 
     @property
     def block(self) -> tuple[int, int]:
-        """How many rows and columns of cells share one pixel of the image, if the cells are drawn as an image.
+        """How many rows and columns of cells share one pixel, if the cells are drawn as an image.
 
-        So no page needs to shrink the image, which would blur single weights away.
+        The image has no more pixels than its place on the page: shrinking the image would blur single weights away.
         """
         return ceil(len(self.rows) / self.cells_height), ceil(len(self.columns) / self.cells_width)
 
 
-def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
-    """The frame of a panel; ``headed``: whether a line above it has a heading."""
+def frame_of(rows: list[str], columns: list[str], size: Size, has_heading: bool) -> Frame:
+    """The frame of a panel; ``has_heading``: whether the panel's name stands above the cells."""
     sides = [min(size.cell, size.extent / len(labels)) for labels in (rows, columns)]
     cell_height, cell_width = (float(int(side)) if side >= 4 else side for side in sides)
     letter = LETTER_WIDTH * size.font / SINGLE_PANEL.font
     row_step, column_step = label_step(cell_height, LINE_HEIGHT), label_step(cell_width, LINE_HEIGHT)
     widest = max(map(display_width, columns))
-    if column_step > 1 and widest <= 5:  # numbers, some of which are left out anyway: the others may lie flat
+    if column_step > 1 and widest <= 5:  # numbers: leaving out more of them gives the shown ones room to be level
         column_step = label_step(cell_width, letter * (widest + 1.5))
     row_width, column_width = (
         letter * max(display_width(clip(label, LONGEST_LABEL)) for label in labels[::step])
         for labels, step in ((rows, row_step), (columns, column_step))
     )
-    aslant = column_width + letter > column_step * cell_width
+    slanted = column_width + letter > column_step * cell_width
     left = row_width + 8
-    top = (LINE_HEIGHT + 4 if headed else 0) + (0.87 * column_width + 12 if aslant else LINE_HEIGHT + 2)
-    right = 0.5 * column_width if aslant else 0.0
+    top = (LINE_HEIGHT + 4 if has_heading else 0) + (0.87 * column_width + 12 if slanted else LINE_HEIGHT + 2)
+    right = 0.5 * column_width if slanted else 0.0
     width, height = left + cell_width * len(columns) + right, top + cell_height * len(rows)
-    return Frame(rows, columns, size, left, top, width, height, cell_width, cell_height, row_step, column_step, aslant)
+    return Frame(rows, columns, size, left, top, width, height, cell_width, cell_height, row_step, column_step, slanted)
 
 
 @dataclass(frozen=True)
@@ -194,27 +191,25 @@ class Picture:
     svg: str
     width: float
     height: float
-    panel: tuple[float, float]
+    panel_corner: tuple[float, float]
 
 
 def draw(panels: list[Panel], frame: Frame, title: str, description: str) -> Picture:
     """The picture of panels with the same largest weight; ``description`` is the picture's ARIA label."""
-    most_across = max(1, int((PAGE_WIDTH + MARGIN) // (frame.width + MARGIN)))
-    rows = ceil(len(panels) / most_across)
+    most_columns = max(1, int((PAGE_WIDTH + MARGIN) // (frame.width + MARGIN)))
+    rows = ceil(len(panels) / most_columns)
     columns = ceil(len(panels) / rows)
-    short_title = clip(title, LONGEST_TITLE)
+    short_title, heading = clip(title, LONGEST_TITLE), ' font-size="14" font-weight="600"'
     top = MARGIN + (24 if title else 0)
     legend_top = top + rows * (frame.height + MARGIN)
     legend, legend_width = _legend(legend_top, panels[0].largest)
     widths = [columns * (frame.width + MARGIN) - MARGIN, legend_width, 1.25 * LETTER_WIDTH * display_width(short_title)]
     width, height = max(widths) + 2 * MARGIN, legend_top + 34 + MARGIN
     as_rectangles = sum(panel.weights_TS.size for panel in panels) <= MOST_RECTANGLES and frame.block == (1, 1)
-    heading = ' font-size="14" font-weight="600"'
-    parts = [_text(MARGIN, MARGIN + 14, short_title, whole=title, attributes=heading)] if title else []
+    parts = [_text(MARGIN, MARGIN + 14, short_title, full_text=title, attributes=heading)] if title else []
     for i, panel in enumerate(panels):
         x, y = MARGIN + i % columns * (frame.width + MARGIN), top + i // columns * (frame.height + MARGIN)
-        parts += [f'<g transform="translate({x:.1f} {y:.1f})">', *_panel(panel, frame, as_rectangles)]
-        parts.append("</g>")
+        parts += [f'<g transform="translate({x:.1f} {y:.1f})">', *_panel(panel, frame, as_rectangles), "</g>"]
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fastattn-picture" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(description)}" '
@@ -241,12 +236,12 @@ def _labels(frame: Frame) -> Iterator[str]:
     middle = 0.36 * frame.size.font
     for i in range(0, len(frame.rows), frame.row_step):
         y, label = frame.top + (i + 0.5) * frame.cell_height + middle, frame.rows[i]
-        yield _text(frame.left - 6, y, clip(label, LONGEST_LABEL), whole=label, attributes=' text-anchor="end"')
+        yield _text(frame.left - 6, y, clip(label, LONGEST_LABEL), full_text=label, attributes=' text-anchor="end"')
     for i in range(0, len(frame.columns), frame.column_step):
         x, y, label = frame.left + (i + 0.5) * frame.cell_width, frame.top - 6, frame.columns[i]
-        placement = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.aslant else ' text-anchor="middle"'
-        y += middle if frame.aslant else 0
-        yield _text(x, y, clip(label, LONGEST_LABEL), whole=label, attributes=placement)
+        placement = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.slanted else ' text-anchor="middle"'
+        y += middle if frame.slanted else 0
+        yield _text(x, y, clip(label, LONGEST_LABEL), full_text=label, attributes=placement)
 
 
 def _rectangles(panel: Panel, frame: Frame) -> list[str]:
@@ -265,10 +260,9 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
 
 
 def _image(panel: Panel, frame: Frame) -> str:
-    rows, columns = frame.block
     counts = f"{counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
     name = f"{escape(panel.name) or 'weights'}: {counts}"
-    image = base64.b64encode(png(colour_indices(largest_of_blocks(panel.shares_TS, rows, columns)))).decode()
+    image = base64.b64encode(png(colour_indices(largest_of_blocks(panel.shares_TS, *frame.block)))).decode()
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
@@ -278,17 +272,17 @@ def _image(panel: Panel, frame: Frame) -> str:
 
 def _legend(y: float, largest: float) -> tuple[str, float]:
     """(the scale of colours from 0 to the largest weight, with a caption below; the width of both)."""
-    steps, x, end = hex_colours()[::4], MARGIN + 12.0, f"{largest:.4g}"
-    step = SCALE_WIDTH / len(steps)
+    colours, x, end = hex_colours()[::4], MARGIN + 12.0, f"{largest:.4g}"
+    step = SCALE_WIDTH / len(colours)
     bar = f'y="{y:.1f}" width="{step:g}" height="10"'
-    bars = [f'<rect x="{x + i * step:g}" {bar} fill="{colour}"/>' for i, colour in enumerate(steps)]
+    bars = [f'<rect x="{x + i * step:g}" {bar} fill="{colour}"/>' for i, colour in enumerate(colours)]
     largest_text = _text(x + SCALE_WIDTH + 5, y + 9.5, end, attributes=' class="fastattn-largest"')
     texts = [_text(MARGIN, y + 9.5, "0"), largest_text, _text(x, y + 27, SCALE_CAPTION)]
     width = 12 + max(SCALE_WIDTH + 5 + LETTER_WIDTH * 10, LETTER_WIDTH * len(SCALE_CAPTION))
     return "\n".join(['<g shape-rendering="crispEdges">', *bars, "</g>", *texts]), width
 
 
-def _text(x: float, y: float, text: str, whole: str = "", attributes: str = "") -> str:
-    """A line of text; under a pointer it shows ``whole``, if that is longer."""
-    tooltip = f"<title>{escape(whole)}</title>" if whole and whole != text else ""
+def _text(x: float, y: float, text: str, full_text: str = "", attributes: str = "") -> str:
+    """A line of text, with ``full_text`` as its tooltip if the line is a part of it."""
+    tooltip = f"<title>{escape(full_text)}</title>" if full_text and full_text != text else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{escape(text)}{tooltip}</text>'

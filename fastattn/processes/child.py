@@ -31,9 +31,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
     answer = _AnswerSender(answers)
-    first = _read_or_end(requests, answer)
+    module, *arguments = _read_or_end(requests, answer)
     # By default the tokenizers library starts as many threads as there are CPUs, in each process.
-    os.environ.setdefault("RAYON_NUM_THREADS", str(first[-1]))
+    os.environ.setdefault("RAYON_NUM_THREADS", str(arguments[-1]))
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", UserWarning)
     warnings.showwarning = lambda message, *_, **options: answer(0, "warning", str(message))
@@ -42,7 +42,7 @@ def main() -> None:
     reader.start()
     threading.Thread(target=_send_heartbeats, args=(answer,), daemon=True).start()
     try:
-        functions: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
+        functions: dict[str, Callable[..., Future]] = importlib.import_module(module).serve(*arguments)
     except Exception as error:  # noqa: BLE001  the program raises it
         answer(0, "unusable", _fastattn_error(error))
         reader.join()
@@ -100,7 +100,7 @@ def _end_process(status: int = 0) -> NoReturn:
 
 
 class _AnswerSender:
-    """Sends the answers of all threads, one after the other."""
+    """Sends the answers of all threads, one after the other; an answer with the number 0 belongs to no request."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._lock = stream, threading.Lock()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from fastattn.system.cpus import can_start_python
 
-# (the most weights of the layers that a step goes through, share of its time that a thread holds the lock), measured
-# with batches of greedy search and of texts: `python -m bench lock`.
+# (the most weights of the layers that a step goes through, the share of its time for which a thread holds the lock),
+# measured with batches of greedy search and of texts: `python -m bench lock`.
 LOCK_SHARES = ((4 << 20, 0.25), (float("inf"), 0.12))
 # With fewer threads, a second process costs more (a second to start, 55 MB of memory) than it gains.
 LEAST_THREADS = 8
@@ -14,27 +14,25 @@ LEAST_TEXTS = 16  # texts of a call for each process: calls of fewer texts start
 LEAST_SPEED = 0.92  # the share of their speed without a lock that the threads of one process should keep
 
 
-def rate_under_lock(seconds: float, held: float, threads: int) -> float:
+def rate_under_lock(seconds: float, lock_seconds: float, threads: int) -> float:
     """Pieces of work a second that all threads under one lock do together.
 
-    seconds  one thread's time for a piece of work; for ``held`` of these seconds the thread holds the lock
+    seconds  one thread's time for a piece of work; for ``lock_seconds`` of these the thread holds the lock
     By mean value analysis of a closed network (Reiser and Lavenberg 1980): each thread computes by itself, then queues
-    for the lock. The limit for many threads is 1 / held.
+    for the lock. The limit for many threads is 1 / lock_seconds.
     """
-    waiting = rate = 0.0
+    queue_length = rate = 0.0
     for n in range(1, threads + 1):
-        with_lock = held * (1 + waiting)
-        rate = n / (seconds - held + with_lock)
-        waiting = rate * with_lock
+        seconds_at_lock = lock_seconds * (1 + queue_length)
+        rate = n / (seconds - lock_seconds + seconds_at_lock)
+        queue_length = rate * seconds_at_lock
     return rate
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How processes share the work of a model.
+    """How ``processes``, each with so many ``threads``, share the work of a model; 1: this process alone.
 
-    processes    1: this process alone
-    threads      of each process
     least_texts  of a call that goes to worker processes; this process computes calls of fewer texts
     """
 
@@ -44,21 +42,21 @@ class Sharing:
 
 
 def choose_sharing(processes: int | None, threads: int | None, total: int, weights: int) -> Sharing:
-    """The Sharing that the caller's options request; weights and threads decide what an option leaves open as None.
+    """The Sharing that the caller's options request; ``total`` and ``weights`` decide about options that are None.
 
     processes, threads  the caller's options
     total               ``threads``, or for None all threads that there may be, which the processes then share
     """
     if processes is None:
-        processes = chosen_processes(total, weights)
+        processes = choose_processes(total, weights)
         return Sharing(processes, -(-total // processes), LEAST_TEXTS * processes)
     return Sharing(processes, max(1, total // processes) if threads is None else total, 1)
 
 
-def chosen_processes(threads: int, weights: int) -> int:
+def choose_processes(threads: int, weights: int) -> int:
     """The fewest processes whose threads, ``threads`` in all, keep LEAST_SPEED; 1: this process alone.
 
-    weights  number of weights of the layers that a step of the model goes through
+    weights  how many weights the layers have that a step of the model goes through
     """
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     if threads < LEAST_THREADS or not has_lock or not can_start_python():

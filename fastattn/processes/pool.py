@@ -1,7 +1,7 @@
 """A pool of worker processes, and the scheduler that gives them the work of all callers.
 
 The scheduler's jobs are chunks of plain data, such as a few texts. A worker slot is a process with a few chunks in
-progress, so that the process never waits for a chunk; all others stay in the queue, where callers take turns.
+progress, so that the process never waits for a chunk; all other chunks stay in the queue, where callers take turns.
 """
 
 import os
@@ -24,13 +24,13 @@ from fastattn.scheduling.state import WorkerSlot
 # A process has at most CHUNK_LIMIT chunks in progress, of which one waits while one is computed, or more small ones,
 # which share steps, with at most TEXT_LIMIT texts in all.
 CHUNK_LIMIT, TEXT_LIMIT = 2, 64
-_TICKETS_CHANGED = ["news"]  # put among the answers: tickets have arrived or are over
+_TICKETS_CHANGED = ["news"]  # stands among the answers for tickets that have arrived or are over
 # Texts of a chunk: enough rows for efficient products, but so few that all processes end at about the same time.
 FEWEST_TEXTS, MOST_TEXTS = 16, 256
 CHUNKS_PER_PROCESS = 4
 # Characters that ``stream_results`` reads ahead: few at first, for early results; at last so many for each process.
 FIRST_READ_AHEAD, LAST_READ_AHEAD = 4096, 32768
-LEAST_LENGTH = 32  # a shorter text counts as so long; else empty texts would be read ahead without end
+LEAST_LENGTH = 32  # what a shorter text counts; else empty texts would be read ahead without end
 
 _starting = threading.Lock()
 
@@ -41,7 +41,7 @@ class Chunk:
 
     kind      of the request: a name under which the module in the worker process serves requests
     content   arguments of the request
-    texts     number of texts or pairs
+    texts     how many texts or pairs the chunk has
     length    of all texts together, in any unit; longer chunks are computed first
     on_done   called when the chunk is done
     """
@@ -58,7 +58,7 @@ class Chunk:
 class ProcessPool:
     """Processes that start when they are first needed, and are replaced after they have ended.
 
-    count      number of processes
+    count      how many processes
     arguments  the first message to each process: see ``child.main``
     The processes end when this object is closed or deleted, or when this program ends.
     """
@@ -75,6 +75,7 @@ class ProcessPool:
             self.process(index)
 
     def process(self, index: int) -> WorkerProcess:
+        """The process of this index, a new one if it has not started or is not usable."""
         with _starting:
             process = self._processes.get(index)
             if process is None or not process.is_usable:
@@ -130,26 +131,26 @@ class _Dispatcher:
 
     def __init__(self, pool: ProcessPool, slot: WorkerSlot):
         self._pool, self._slot = pool, slot
-        self._sent: dict[int, Ticket] = {}
+        self._tickets: dict[int, Ticket] = {}  # in progress, by the numbers of their requests
         self._answers: Answers[list[Any]] = Answers()
         slot.wake = lambda: self._answers.put(_TICKETS_CHANGED)
         self._take_process()
 
     def _take_process(self) -> None:
-        """Take the slot's process, or a new one if it has ended."""
+        """Take the slot's process, or a new process if the old one has ended."""
         self._process = self._pool.process(self._slot.key[1])
         self._process.cancel_all(self._slot.key)
         self._answers = Answers()  # the old queue may hold several ENDED of the previous process
         self._answers.put(_TICKETS_CHANGED)  # tickets may have arrived meanwhile
 
     def advance(self) -> bool:
-        if not self._sent and not self._process.is_usable:
+        if not self._tickets and not self._process.is_usable:
             self._take_process()
         for ticket in self._slot.take(self._capacity()):
             job, caller = ticket.job, hash(ticket.request.caller)
             number = self._process.request(self._slot.key, self._answers, job.kind, job.content, caller)
-            self._sent[number] = ticket
-        if not self._sent:
+            self._tickets[number] = ticket
+        if not self._tickets:
             return False
         answer = self._answers.get()
         if answer is ENDED:
@@ -158,8 +159,8 @@ class _Dispatcher:
             number, kind, content = answer
             if kind == "warning":
                 self._pool.warn(content)
-            elif number in self._sent:  # if not, the chunk was cancelled meanwhile
-                ticket = self._sent.pop(number)
+            elif number in self._tickets:  # if not, the chunk was cancelled meanwhile
+                ticket = self._tickets.pop(number)
                 if kind == "failed":
                     self._fail(ticket, content)
                 else:
@@ -169,27 +170,27 @@ class _Dispatcher:
         return True
 
     def _capacity(self) -> Callable[[Ticket, bool], bool]:
-        sent = self._sent.values()
-        chunks, texts = len(sent), sum(ticket.job.texts for ticket in sent)
-        has_suspect = any(ticket.was_lost for ticket in sent)
+        tickets = self._tickets.values()
+        chunks, texts = len(tickets), sum(ticket.job.texts for ticket in tickets)
+        has_suspect = any(ticket.was_lost for ticket in tickets)  # a chunk whose process ended
 
-        def has_room(ticket: Ticket, newcomer: bool) -> bool:
+        def has_room(ticket: Ticket, is_newcomer: bool) -> bool:
             nonlocal chunks, texts, has_suspect
             chunks, texts, has_suspect = chunks + 1, texts + ticket.job.texts, has_suspect or ticket.was_lost
             if has_suspect:
                 return chunks == 1
-            return newcomer or chunks <= CHUNK_LIMIT or texts <= TEXT_LIMIT
+            return is_newcomer or chunks <= CHUNK_LIMIT or texts <= TEXT_LIMIT
 
         return has_room
 
     def drop(self) -> None:
-        for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
+        for number in [number for number, ticket in self._tickets.items() if ticket.is_over]:
             self._process.cancel(number)
-            self._slot.release(self._sent.pop(number))
+            self._slot.release(self._tickets.pop(number))
 
     def _handle_end(self) -> None:
         error, has_loaded = self._process.fail(), self._process.has_loaded
-        tickets, self._sent = list(self._sent.values()), {}
+        tickets, self._tickets = list(self._tickets.values()), {}
         for ticket in tickets:
             if has_loaded and ticket.was_lost:
                 self._fail(ticket, error)
@@ -205,7 +206,7 @@ class _Dispatcher:
         self._slot.release(ticket)
 
 
-def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
+def chunk_indices(lengths: Sequence[int], processes: int) -> list[list[int]]:
     """The indices of each chunk's texts. All chunks get long and short texts, so that they take about the same time."""
     count = len(lengths)
     if not count:
@@ -221,7 +222,7 @@ def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[li
 
     make_chunk  indices of texts -> the chunk that computes these texts in this order
     """
-    chunks = chunk_numbers(lengths, processes)
+    chunks = chunk_indices(lengths, processes)
     results: list[Any] = [None] * len(lengths)
     for numbers, chunk_results in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
         for number, result in zip(numbers, chunk_results):
@@ -234,35 +235,33 @@ def stream_results(
 ) -> Iterator[Any]:
     """Yield the results of the items of ``source`` in order, with enough items in progress for every process.
 
-    source  yields (length, item). An error that it raises is raised here after all earlier results. An item that is a
-            FastattnError is its own result
+    source  yields (length, item). Its error is raised here after all earlier results. An item that is a FastattnError
+            is its own result
     Closing the returned iterator cancels the items in progress.
     """
     in_progress: deque[tuple[Future, int]] = deque()
-    ahead, most_ahead, failure = 0, FIRST_READ_AHEAD, None
+    length_ahead, most_ahead, source_end = 0, FIRST_READ_AHEAD, None  # the source ends by a StopIteration or an error
     try:
         while True:
-            while failure is None and ahead < most_ahead:
-                least_length = max(1, most_ahead // (2 * processes))
-                items, length, failure = read_ahead(source, least_length, MOST_TEXTS, LEAST_LENGTH)
+            while source_end is None and length_ahead < most_ahead:
+                chunk_length = max(1, most_ahead // (2 * processes))
+                items, length, source_end = read_ahead(source, chunk_length, MOST_TEXTS, LEAST_LENGTH)
                 in_progress.append((scheduler.start(partial(_plan_items, items, make_chunk)), length))
-                ahead += length
+                length_ahead += length
             if not in_progress:
                 break
             yield from in_progress[0][0].result()
-            ahead, most_ahead = ahead - in_progress.popleft()[1], min(2 * most_ahead, LAST_READ_AHEAD * processes)
+            length_ahead -= in_progress.popleft()[1]
+            most_ahead = min(2 * most_ahead, LAST_READ_AHEAD * processes)
     finally:
         for future, _ in in_progress:
             future.cancel()
-    if not isinstance(failure, StopIteration):
-        assert failure is not None
-        raise failure
+    if not isinstance(source_end, StopIteration):
+        assert source_end is not None
+        raise source_end
 
 
 def _plan_items(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:
     texts = [item for item in items if not isinstance(item, FastattnError)]
-    answers: Iterator[Any] = iter(())
-    if texts:
-        (results,) = yield [make_chunk(texts)]
-        answers = iter(results)
-    return [item if isinstance(item, FastattnError) else next(answers) for item in items]
+    results: Iterator[Any] = iter((yield [make_chunk(texts)])[0] if texts else ())
+    return [item if isinstance(item, FastattnError) else next(results) for item in items]

@@ -16,14 +16,14 @@ from fastattn.errors import FastattnError
 from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
 from fastattn.system.worker_threads import start_thread
 
-# What the process runs first: it makes the process look for modules where the program finds them, not in the current
-# folder, and does not run the program's script.
+# The code of the process looks for modules where the program finds them, not in the current folder, and does not run
+# the program's script.
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
 ENDED = ["ended"]
-Answers = queue.SimpleQueue  # of lists [number, kind, content], and ENDED when no more come
+Answers = queue.SimpleQueue  # of lists [number, kind, content], and ENDED when no more answers come
 _END_SECONDS = 2.0  # the time that a process gets to end, for example to finish a file
 # Every ``child.BEAT`` seconds a process gives a sign of life. A process that gives none for SILENCE seconds was stopped
-# by somebody, and is killed. The time is divided into _POLLS polls, so that only one poll is lost if the program was
+# from outside, and is killed. The time is divided into _POLLS polls, so that only one poll is lost if the program was
 # stopped together with its processes. The first sign may take _START_FACTOR times as long, since files may be slow.
 SILENCE, _POLLS, _START_FACTOR = 60.0, 4, 10
 
@@ -54,7 +54,7 @@ class WorkerProcess:
         self._input: Any = self._process.stdin
         self._output: Any = self._process.stdout
         self._answer_reader = _AnswerReader(self._process)
-        self._sending, self._has_sent_half = threading.Lock(), False
+        self._send_lock, self._has_sent_half = threading.Lock(), False
         self._numbers = itertools.count(1)
         self.failure: FastattnError | None = None
         _started.add(self)
@@ -68,13 +68,13 @@ class WorkerProcess:
         self._send(arguments)
 
     @property
-    def number(self) -> int:
+    def pid(self) -> int:
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
         """Whether the process takes requests: it has not ended, and no interrupt has left it with half a message."""
-        is_whole = not self._has_sent_half and self.failure is None and not self._answer_reader.ended
+        is_whole = not self._has_sent_half and self.failure is None and not self._answer_reader.end_reasons
         return is_whole and self._process.poll() is None
 
     @property
@@ -82,14 +82,11 @@ class WorkerProcess:
         return self._answer_reader.has_loaded
 
     def request(self, owner: Hashable, answers: Answers, kind: str, content: list[Any], caller: int) -> int:
-        """Send a request; returns its number, under which the answer is put into the queue ``answers``.
-
-        owner  of the request, for ``cancel_all``
-        """
+        """Send a request of an owner; returns the number of the request and of its answer in the queue ``answers``."""
         number = next(self._numbers)
         self._answer_reader.routes[number] = owner, answers
         self._send([number, kind, content, caller])
-        if self._answer_reader.ended:  # perhaps before the route was added
+        if self._answer_reader.end_reasons:  # perhaps before the route was added
             answers.put(ENDED)
         return number
 
@@ -98,7 +95,7 @@ class WorkerProcess:
             self._send([number, "cancel", [], 0])
 
     def cancel_all(self, owner: Hashable) -> None:
-        """Cancel all requests of an owner that an interrupt has ended."""
+        """Cancel all requests of an owner, which an interrupt has ended."""
         for number, (route_owner, _) in list(self._answer_reader.routes.items()):
             if route_owner == owner:
                 self.cancel(number)
@@ -106,7 +103,7 @@ class WorkerProcess:
     def _send(self, message: list[Any]) -> None:
         """Send a message; a message to a process that has ended is lost."""
         parts = message_parts(message)
-        with self._sending:
+        with self._send_lock:
             try:
                 write_parts(self._input, parts)
             except PipeClosed:
@@ -116,11 +113,11 @@ class WorkerProcess:
                 raise
 
     def fail(self) -> FastattnError:
-        """End the process, and return the error for requests to it: why the process ended by itself."""
+        """End the process, and return the error for its requests: why the process ended by itself."""
         if self.failure is None:
             self.end()
             self._reader.join(_END_SECONDS)  # the last answer may tell the reason
-            self.failure = next(filter(None, self._answer_reader.ended), None)
+            self.failure = next(filter(None, self._answer_reader.end_reasons), None)
         if self.failure is None:
             code = self._process.returncode
             reason = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
@@ -140,7 +137,7 @@ class WorkerProcess:
             self._process.wait()
 
     def close_copies(self) -> None:
-        """In a forked child: close the child's copies of the pipes, so that the process ends with its program."""
+        """Close a forked child's copies of the pipes, so that the process ends with the program that started it."""
         for stream in (self._input, self._output):
             with contextlib.suppress(OSError):
                 stream.close()
@@ -160,13 +157,13 @@ class _AnswerReader:
     """Reads the answers of a process in a thread, and puts each into the queue of its request.
 
     routes      number of a request -> (the request's owner, the queue for the answer)
-    ended       not empty once no more answers come; it holds the reason, or None
+    end_reasons  not empty once no more answers come: the error that is the reason, or None
     has_loaded  whether the process has loaded its model
     """
 
     def __init__(self, process: subprocess.Popen):
         self.routes: dict[int, tuple[Hashable, Answers]] = {}
-        self.ended: list[FastattnError | None] = []
+        self.end_reasons: list[FastattnError | None] = []
         self.has_loaded = self._has_received = False
         self._process = process
         self._stream: Any = process.stdout
@@ -178,12 +175,12 @@ class _AnswerReader:
     def read(self) -> None:
         try:
             with self._stream, contextlib.suppress(PipeClosed):
-                while not self.ended:
+                while not self.end_reasons:
                     self._deliver(read_message(self))
         except Exception as error:  # noqa: BLE001  no memory, or no message but a print of a start-up file of Python
             text = str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
-            self.ended.append(FastattnError(f"a worker process cannot be understood: {text}"))
-        self.ended.append(None)
+            self.end_reasons.append(FastattnError(f"a worker process cannot be understood: {text}"))
+        self.end_reasons.append(None)
         self._broadcast(ENDED)
 
     def _deliver(self, answer: list[Any]) -> None:
@@ -197,7 +194,7 @@ class _AnswerReader:
         elif kind == "loaded":
             self.has_loaded = True
         elif kind == "unusable":
-            self.ended.append(content)
+            self.end_reasons.append(content)
 
     def _broadcast(self, answer: list[Any]) -> None:
         for answers in {id(answers): answers for _, answers in list(self.routes.values())}.values():
@@ -208,7 +205,7 @@ class _AnswerReader:
         seconds = SILENCE if self._has_received else _START_FACTOR * SILENCE
         if self._poll is not None and not any(self._poll.poll(1000 * seconds / _POLLS) for _ in range(_POLLS)):
             reason = f"a worker process gave no sign of life for {seconds:g} seconds, and was ended"
-            self.ended.append(FastattnError(reason))
+            self.end_reasons.append(FastattnError(reason))
             self._process.kill()
             raise PipeClosed
         self._has_received = True

@@ -34,8 +34,7 @@ class Arena:
         size = -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         if not size:
             return np.empty(shape, dtype)
-        fitting = (n for n, (first, end) in enumerate(self._free) if end - first >= size)
-        n = next(fitting, None)
+        n = next((n for n, (first, end) in enumerate(self._free) if end - first >= size), None)
         if n is None:
             chunk = np.empty(max(size, MIN_GROWTH) + ALIGNMENT, np.uint8)
             self._chunks.append(chunk)

@@ -6,7 +6,7 @@ A file of the cache has a line that names the format, the SHA-256 of all that fo
 object, and an object file. Nothing is unpickled. A file is loaded only if this user or root alone can have written it.
 
 The sources are those of the kernels and of every module of fastattn that the kernels import: machine code may hold a
-constant of any. A regular expression finds the imports: Python's parser would take 0.1 s of every start.
+constant of any of these. A regular expression finds the imports: Python's parser would take 0.1 s of every start.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import llvmlite
 from fastattn.errors import FastattnError, warn_once
 from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import (
-    PART,
+    PARTIAL_SUFFIX,
     WINDOWS,
     UntrustedFile,
     make_folder,
@@ -40,7 +40,7 @@ from fastattn.system.cache_folder import A_DAY, cache_root, mark_used, remove_un
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST_BYTES = 32
-_FOLDERS = 2  # of the cache above a file: the folder of these sources and this CPU, and "kernels"
+_FOLDERS = 2  # folders of the cache above a file: that of these sources and this CPU, and "kernels"
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
@@ -110,7 +110,7 @@ class CodeFolder:
 
         A claim ends with its process. True where files cannot be locked.
         """
-        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # ``sweep`` deletes the claim of a killed process
+        path = self.path / f"{_file_name(label, key)}.claim{PARTIAL_SUFFIX}"  # ``sweep`` deletes a killed process's
         stream = None
         with contextlib.suppress(OSError):
             if not WINDOWS:  # Windows would not delete a claim that another process has open
@@ -164,11 +164,7 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
 
 
 class _Snapshot(NamedTuple):
-    """A snapshot of the package's files.
-
-    files  path -> status, of every source file
-    time   when it was taken, in nanoseconds since 1970
-    """
+    """The status of every source file by its path, and the time, in nanoseconds since 1970."""
 
     files: dict[str, os.stat_result]
     time: int
@@ -238,8 +234,8 @@ def settings() -> dict[str, str]:
 def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None) -> str:
     """The SHA-256 of the sources and their names, in hexadecimal.
 
-    The cache folder remembers the digest with a hash of the sizes and times of all files: to read and hash the sources
-    would take 15 ms of every start, to look at the files takes 1.
+    The cache folder has the digest with a hash of the sizes and times of all files: reading and hashing the sources
+    would take 15 ms of every start, reading the sizes and times takes 1 ms.
 
     files  path -> status, by default as the files are now
     """
@@ -265,6 +261,7 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
 
 
 def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """(path, status) of each source file below a folder."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):

@@ -20,7 +20,7 @@ from fastattn.system.worker_threads import start_thread
 _Result = TypeVar("_Result")
 
 _listeners: list[Callable[[str], None]] = []
-cache_faults: list[OSError] = []  # errors of this process while it stored compiled code, the first first
+cache_faults: list[OSError] = []  # errors of this process while it stored compiled code, in their order
 
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
 # The second process looks for modules where this program finds them, not in the current folder first. It is a
@@ -35,9 +35,9 @@ compile_variants()
 """
 _lifeline: list[int] = []  # the end of a pipe by which the second process notices that this process has ended
 
-compiling = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
-linking = threading.RLock()  # held while a thread loads code, which is quick; taken behind all other locks
-RETRY = object()  # of work for ``retry_under_lock``: another process is at it, try again
+compile_lock = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
+link_lock = threading.RLock()  # held while a thread loads code, which is quick; taken behind all other locks
+RETRY = object()  # a result of work for ``retry_under_lock`` that another process does now: try again
 _variant_locks: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
 _held_locks: list[Any] = []
 _RETRY_AFTER = 0.02  # seconds
@@ -65,8 +65,8 @@ def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
 def _must_wait() -> bool:
     """Whether this thread must begin nothing because another thread ends the process.
 
-    The thread could not finish its work: LLVM's own state goes with the process. But handlers of ``atexit`` that were
-    registered before ``end_compiling`` run later, and may wait for this thread: after _GRACE it may begin work again.
+    This thread could not finish its work, since LLVM's state goes with the process. But handlers of ``atexit`` that
+    were registered before ``end_compiling`` run later, and may wait for this thread, so after _GRACE it may begin work.
     """
     return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
@@ -88,13 +88,13 @@ def _locks() -> list[Any]:
     """All locks in the order in which a thread takes them; Numba's own is among them once Numba is imported."""
     # The module has no lock yet while another thread imports it: then no thread compiles.
     numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
-    return [compiling, *([] if numba_lock is None else [numba_lock]), linking]
+    return [compile_lock, *([] if numba_lock is None else [numba_lock]), link_lock]
 
 
 def _before_fork() -> None:
     """Take all locks, so that a child does not inherit the half-done work of another thread."""
     global _held_locks
-    compiling.acquire()
+    compile_lock.acquire()
     _held_locks = _locks()
     for lock in _held_locks[1:]:
         lock.acquire()
@@ -124,7 +124,7 @@ def with_large_stack(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    with linking:  # else another thread here would take _STACK_BYTES for the old size
+    with link_lock:  # else another thread here would take _STACK_BYTES for the old size
         old_size = threading.stack_size(_STACK_BYTES)
         try:
             start_thread(thread)

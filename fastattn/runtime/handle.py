@@ -24,9 +24,9 @@ from fastattn.runtime.code_cache import Code, CodeFolder, check_kernels, check_s
 from fastattn.runtime.compiling import (
     RETRY,
     cache_faults,
-    compiling,
+    compile_lock,
     end_compiling,
-    linking,
+    link_lock,
     lock_of_variant,
     notify_of_compiling,
     retry_under_lock,
@@ -38,7 +38,7 @@ from fastattn.runtime.threads import Pool, current_threads, setting, thread_limi
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.records import lazy
 
-CLAIM_TIMEOUT = 60.0  # seconds for which another process may keep a variant claimed that it compiles
+CLAIM_TIMEOUT = 60.0  # seconds for which this process waits for another one that has claimed a variant
 _KERNELS = "fastattn.kernels."
 
 
@@ -86,9 +86,9 @@ class _CompiledBase:
         UnknownNumba where neither is possible, FastattnError where a source was changed since the process started.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
-            compiled = self.variants.get(key) or retry_under_lock(linking, lambda: self._load(key, classes))
+            compiled = self.variants.get(key) or retry_under_lock(link_lock, lambda: self._load(key, classes))
             compiled = compiled or self._compile_or_wait(key, classes)
-        with linking:  # another thread may add another variant
+        with link_lock:  # another thread may add another variant
             self.wrappers = [variant.wrapper for variant in self.variants.values()]
         return compiled
 
@@ -102,7 +102,7 @@ class _CompiledBase:
             return None
 
     def _link(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
-        with linking:
+        with link_lock:
             compiled = self.variants[key] = CompiledKernel(*load(code, classes), classes)
         return compiled
 
@@ -120,7 +120,7 @@ class _CompiledBase:
                     return RETRY
                 return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
-        return retry_under_lock(compiling, compile_or_retry)
+        return retry_under_lock(compile_lock, compile_or_retry)
 
     def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
@@ -148,7 +148,7 @@ class _CompiledBase:
 class Kernel(_CompiledBase):
     """A compiled loop over tasks, which a call shares among the caller's threads. See ``jit.kernel``.
 
-    Code before the loop runs once for each part of the tasks: it must not write. Scratch memory lies inside the loop.
+    Code before the loop runs once for each part of the tasks, so it must not write. Scratch memory lies in the loop.
     """
 
     def __call__(self, *arguments: Any) -> None:
@@ -183,7 +183,7 @@ class Kernel(_CompiledBase):
     def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
         """A call that compiled code can make later: (the address of the variant's ``entry``, the packed arguments).
 
-        The caller keeps the arrays among the arguments alive. None where only Numba's public interface compiles.
+        The caller keeps the arrays among the arguments alive. None if only Numba's public interface can compile.
         """
         for _ in range(2):
             for variant in list(self.variants.values()):  # another thread may add one meanwhile
@@ -261,13 +261,10 @@ _TYPES = "fastattn.kernels.attention.arguments:"
 _SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
 _MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
 _SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
-# (file, kernel, key) of variants that nearly every model needs, whatever its precision, in the order in which it does.
+_STEPS, _BATCH = f"({','.join('I' * 16)})", "(l1C,l1C,l2C,I)"
+# (file, kernel, key) of variants that nearly every model needs in any precision, in the order of their first calls.
 VARIANTS = (
-    (
-        "attention.sentences",
-        "attend",
-        f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C,l2C,I),{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C",
-    ),
+    ("attention.sentences", "attend", f"{_ROWS},{_STEPS},{_BATCH},{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C"),
     ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C,I),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
 )
 
@@ -288,7 +285,7 @@ _kernels: dict[tuple[str, str], Kernel] = {}
 
 
 def kernel_named(file: str, name: str) -> Kernel:
-    """The kernel ``name`` of fastattn.kernels.``file``, which is not imported while the code cache has the code.
+    """The kernel ``name`` of fastattn.kernels.``file``, a module that is imported only if the cache lacks the code.
 
     FastattnError if the file was changed since the process started.
     """
@@ -307,7 +304,7 @@ def kernel_of(function: Callable) -> Kernel:
 
 
 def pool_and_threads() -> tuple[int, int]:
-    """(the pool's address, the number of threads of a kernel that is called here); starts the helpers for them."""
+    """(the pool's address, the number of threads of a kernel that is called here), after starting the helpers."""
     pool, threads = _pool, current_threads()
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 

@@ -86,7 +86,7 @@ _UNUSED_PASSES = {
 
 @functools.cache
 def _size_of(llvm_type):
-    """Bytes of a value of the type. Numba needs them for each variable; each time llvmlite would parse a module."""
+    """Bytes of a value of the type. Numba asks for each variable, and llvmlite would parse a module for each answer."""
     return llvm_type.get_abi_size(cpu_target.target_context.target_data)
 
 
@@ -128,9 +128,9 @@ def compile_helper(function: Callable) -> Callable:
 
 
 def reads_settings(environment: dict[str, str]) -> bool:
-    """Whether Numba's SETTINGS are those that it reads from this environment.
+    """Whether Numba's SETTINGS are those that Numba reads from this environment.
 
-    A program may have changed them later, in ``numba.config``, or in a file that Numba reads.
+    A program may have changed them in ``numba.config``, or a file that Numba reads may have.
     """
     spec = importlib.util.find_spec(config.__name__)
     assert spec is not None and spec.loader is not None

@@ -26,24 +26,24 @@ from fastattn.runtime.threads import READY
 
 
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
-    """A kernel for arguments of this key (``signature_of``): a wrapper, and ``entry(arguments, first, end)``.
+    """Compile a kernel for arguments of this key (``signature_of``): a wrapper, and ``entry(arguments, first, end)``.
 
     entry  does the tasks from ``first`` to ``end`` with the arguments at an address; returns the number of all tasks
     Raises Numba's errors where the kernel cannot be compiled.
     """
     expected = argument_types(key, classes)
-    result = _compile(_ranged(function), types.int64, types.int64, *(argument.type for argument in expected))
+    result = _compile(_compile_cut_loop(function), types.int64, types.int64, *(argument.type for argument in expected))
     share_result = _compile(share, *[types.int64] * 5)
     context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
     arguments_type = ir.LiteralStructType([context.get_value_type(argument.type) for argument in expected])
     entry = _emit_entry(module, exports["entry"], result, arguments_type)
-    run = functools.partial(_emit_shared, share_result, entry, arguments_type)
+    run = functools.partial(_emit_tasks, share_result, entry, arguments_type)
     emit_wrapper(context, module, exports["wrapper"], expected, run)
     return _code(module, [result, share_result], exports)
 
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
-    """A function of ``count`` int64, at least two: a wrapper, and "plain", a C function that returns an int64."""
+    """Compile a function of ``count`` int64, two or more: a wrapper, and "plain", a C function that gives an int64."""
     result = _compile(compile_helper(function), *[types.int64] * count)
     context, module = target_context(), empty_module(name)
     exports = _symbols(name, str(count), "wrapper", "plain")
@@ -51,12 +51,12 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
     builder = ir.IRBuilder(plain.append_basic_block())
     builder.ret(call_compiled(builder, result, list(plain.args), types.int64))
     integers = [ArgumentType("I", types.int64)] * (count - 2)
-    emit_wrapper(context, module, exports["wrapper"], integers, functools.partial(_emit_plain, plain))
+    emit_wrapper(context, module, exports["wrapper"], integers, functools.partial(_emit_function, plain))
     return _code(module, [result], exports)
 
 
 @functools.cache
-def _ranged(function: Callable) -> Any:
+def _compile_cut_loop(function: Callable) -> Any:
     return compile_helper(cut_loop(function))
 
 
@@ -77,7 +77,7 @@ def _code(module: Any, results: list, exports: dict[str, str]) -> Code:
 
 
 def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any:
-    """The tasks as a function, of the same type for all kernels, that takes the arguments as a structure in memory."""
+    """Emit ``entry``, of the same type for all kernels, which takes the arguments as a structure in memory."""
     entry = ir.Function(module, ir.FunctionType(I64, [I64] * 3), name)
     entry.attributes.add("noinline")  # the wrapper calls it in several places
     builder = ir.IRBuilder(entry.append_basic_block())
@@ -115,17 +115,17 @@ _TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
     """The types of a call's arguments; ``classes`` are the classes that the key names, in order."""
-    return _types(iter(_TOKEN.findall(key + ")")), iter(classes))
+    return _read_types(iter(_TOKEN.findall(key + ")")), iter(classes))
 
 
-def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
+def _read_types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
     expected: list[ArgumentType] = []
     for token in tokens:
         if token == ")":
             break
         if token.endswith("("):
             class_ = next(classes) if len(token) > 1 else None
-            items = tuple(_types(tokens, classes))
+            items = tuple(_read_types(tokens, classes))
             item_types = [item.type for item in items]
             type_ = types.BaseTuple.from_types(item_types, class_) if class_ else types.Tuple(tuple(item_types))
             expected.append(ArgumentType("tuple", type_, items=items, has_class=class_ is not None))
@@ -155,7 +155,7 @@ class _Unpacker:
     def table_word(self, number: int) -> Any:
         return self.load(self.table, 8 * number)
 
-    def object(self, value: Any) -> Any:
+    def address_of(self, value: Any) -> Any:
         return self.table_word(len(layout.FUNCTIONS) + layout.OBJECTS.index(value))
 
     def call(self, name: str, *arguments: Any, returns: Any = I64) -> Any:
@@ -173,15 +173,15 @@ class _Unpacker:
 
     def is_subclass(self, kind: Any, class_: Any) -> Any:
         """Whether the Python type at ``kind`` is ``class_`` or a subclass."""
-        base = self.object(class_)
+        base = self.address_of(class_)
         result = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
         with self.builder.if_then(self.builder.not_(self.equal(kind, base)), likely=False):
             answer = self.call("PyType_IsSubtype", kind, base, returns=I32)
             self.builder.store(self.builder.icmp_signed("!=", answer, I32(0)), result)
         return self.builder.load(result)
 
-    def number(self, value: Any) -> Any:
-        """A number that a function of Python returned; a mismatch if it is -1 because of an error."""
+    def check_number(self, value: Any) -> Any:
+        """A number that a function of Python returned; a mismatch if the number is -1 because of an error."""
         failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
         with self.builder.if_then(self.equal(value, -1), likely=False):
             error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
@@ -191,39 +191,42 @@ class _Unpacker:
         self.require(self.builder.not_(self.builder.load(failed)))
         return value
 
-    def integer(self, value: Any, kind: Any) -> Any:
+    def unpack_integer(self, value: Any, kind: Any) -> Any:
         number = cgutils.alloca_once_value(self.builder, I64(0))
-        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, index):
+        with self.builder.if_else(self.equal(kind, self.address_of(int))) as (plain, index):
             with plain:
                 self.builder.store(self.call("PyLong_AsLongLong", value), number)
             with index:
-                self.require(self.builder.not_(self.equal(kind, self.object(bool))))
-                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), number)
-        return self.number(self.builder.load(number))
+                self.require(self.builder.not_(self.equal(kind, self.address_of(bool))))
+                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.address_of(OverflowError)), number)
+        return self.check_number(self.builder.load(number))
 
     def unpack(self, expected: ArgumentType, value: Any) -> Any:
         """The Python object at ``value`` as Numba represents the expected type."""
         builder, kind = self.builder, self.load(value, layout.TYPE)
         if expected.kind == "I":
-            return self.integer(value, kind)
+            return self.unpack_integer(value, kind)
         if expected.kind == "B":
-            self.require(builder.or_(self.equal(kind, self.object(bool)), self.equal(kind, self.object(np.bool_))))
+            self.require(
+                builder.or_(self.equal(kind, self.address_of(bool)), self.equal(kind, self.address_of(np.bool_)))
+            )
             return builder.icmp_signed("!=", self.call("PyObject_IsTrue", value, returns=I32), I32(0))
         if expected.kind == "D":
             self.require(self.is_subclass(kind, float))
             return self.call("PyFloat_AsDouble", value, returns=DOUBLE)
         if expected.kind == "F":
-            self.require(self.equal(kind, self.object(np.float32)))
+            self.require(self.equal(kind, self.address_of(np.float32)))
             return builder.fptrunc(self.call("PyFloat_AsDouble", value, returns=DOUBLE), ir.FloatType())
         if expected.kind == "Z":
-            self.require(self.equal(value, self.object(None)))
+            self.require(self.equal(value, self.address_of(None)))
             return self.context.get_dummy_value()
         if expected.has_class:
             self.require(self.equal(kind, self.table_word(self.next_class)))
             self.next_class += 1
-        return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
+        unpackers = {"tuple": self.unpack_tuple, "object": self.unpack_address, "array": self.unpack_array}
+        return unpackers[expected.kind](expected, value, kind)
 
-    def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+    def unpack_address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         """The attribute ``address`` of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
         attribute = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
@@ -231,16 +234,15 @@ class _Unpacker:
         self.call("Py_DecRef", attribute, returns=VOID)
         return number
 
-    def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+    def unpack_tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         if not expected.has_class:
-            self.require(self.equal(kind, self.object(tuple)))
+            self.require(self.equal(kind, self.address_of(tuple)))
         self.require(self.equal(self.call("PyTuple_Size", value), len(expected.items)))
-        items = [
-            self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(expected.items)
-        ]
+        places = enumerate(expected.items)
+        items = [self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in places]
         return self.context.make_tuple(self.builder, expected.type, items)
 
-    def array(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+    def unpack_array(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         array_type: Any = expected.type
         self.require(self.is_subclass(kind, np.ndarray))
         dtype = self.load(value, layout.DTYPE)
@@ -265,12 +267,12 @@ class _Unpacker:
 
 
 def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
-    """A function ``name`` of type WRAPPER for a kernel of these arguments, called with (pool, threads, *arguments).
+    """Emit a kernel's wrapper, a function of type WRAPPER that Python calls with (pool, threads, *arguments).
 
     The wrapper has all tasks done by at most ``threads`` threads, and returns 0. If that takes more helpers than the
-    pool at the address ``pool`` has, it does nothing and returns the number of helpers; for arguments of other types it
-    returns MISMATCH. With ``threads`` 0 it only writes the arguments as a structure to the address ``pool``, if that is
-    not 0, and returns the structure's size. Python's functions and classes are in the table of ``machine_code``.
+    pool at the address ``pool`` has, the wrapper does nothing and returns the number of helpers; for arguments of other
+    types it returns MISMATCH. With ``threads`` 0 it only writes the arguments as a structure to the address ``pool``,
+    unless that is 0, and returns the structure's size. It finds Python's functions in the table of ``machine_code``.
 
     run  run(builder, pool, threads, values, unpacker) emits the work, and returns the value that the wrapper returns
     """
@@ -293,27 +295,20 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
     builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
 
 
-def _emit_shared(
-    share_result: Any,
-    entry: Any,
-    arguments_type: Any,
-    builder: Any,
-    pool: Any,
-    threads: Any,
-    values: list,
-    unpacker: _Unpacker,
+def _emit_tasks(
+    share_result: Any, entry: Any, struct_type: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: Any
 ) -> Any:
     """``run`` of ``emit_wrapper`` for a kernel: calls the compiled ``pool_code.share``, which calls ``entry``."""
-    arguments: Any = ir.Constant(arguments_type, ir.Undefined)
+    arguments: Any = ir.Constant(struct_type, ir.Undefined)
     for n, value in enumerate(values):
         arguments = builder.insert_value(arguments, value, n)
     address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
     result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
-    size = I64(unpacker.context.get_abi_sizeof(arguments_type))
+    size = I64(unpacker.context.get_abi_sizeof(struct_type))
     with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
         with packing:
             with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
-                builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
+                builder.store(arguments, builder.inttoptr(pool, struct_type.as_pointer()))
             builder.store(size, result)
         with running:
             state = unpacker.call("PyEval_SaveThread")
@@ -324,7 +319,7 @@ def _emit_shared(
     return builder.load(result)
 
 
-def _emit_plain(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+def _emit_function(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
     """``run`` of ``emit_wrapper`` for a function of integers, whose first two are ``pool`` and ``threads``."""
     state = unpacker.call("PyEval_SaveThread")
     result = builder.call(function, [pool, threads, *values])

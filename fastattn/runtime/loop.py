@@ -1,7 +1,7 @@
 """A kernel's shared loop: ``for i in prange(0, tasks)``, the last statement of an ordinary Numba kernel.
 
 Numba's parallel compiler takes the function as it is. Threads of the pool call a second function, of the same source,
-that does a range of tasks. ``cut_loop`` makes it when the kernel is compiled: a kernel from the cache needs none.
+that does a range of tasks. ``cut_loop`` makes that function when the kernel is compiled, not for cached code.
 """
 
 import ast
@@ -18,7 +18,7 @@ from fastattn.runtime.threads import setting
 
 # The options of numba.njit for all compiled code.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
-# Numba makes the loop alone parallel, not these: a thread computes them as quickly by itself.
+# What Numba must not make parallel beside the loop: one thread computes these as quickly.
 _NOT_PARALLEL = "comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"
 _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 

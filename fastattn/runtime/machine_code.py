@@ -16,15 +16,15 @@ import numpy as np
 
 from fastattn.runtime.code_cache import Code
 
-# The functions of Python's C interface and the objects whose addresses a wrapper's table holds, in this order; the
-# classes that the kernel's signature names follow.
+# A wrapper's table holds the addresses of these functions of Python's C interface, then those of these objects, then
+# those of the classes in the kernel's signature.
 FUNCTIONS = (
     "PyLong_AsLongLong PyLong_FromLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyNumber_AsSsize_t "
     "PyObject_IsTrue PyTuple_Size PyTuple_GetItem PyType_IsSubtype PyObject_GetAttrString Py_DecRef "
     "PyEval_SaveThread PyEval_RestoreThread"
 ).split()
 OBJECTS = (int, bool, float, tuple, np.ndarray, np.float32, np.bool_, None, OverflowError)
-# Offsets of the contents in a bytes object, which is the table; of what follows an object's head; of the type in it.
+# Offsets of the contents of a bytes object, such as the table; of what follows an object's head; of the head's type.
 TABLE = bytes.__basicsize__ - 1
 HEAD = object.__basicsize__
 TYPE = HEAD - 8
@@ -39,11 +39,9 @@ _METH_FASTCALL = 0x80
 
 class _MethodDefinition(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
         ("documentation", ctypes.c_char_p),
-    ]
+    ]  # fmt: skip
 
 
 class _Process:
@@ -59,8 +57,8 @@ class _Process:
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
         # The linker is never deleted: threads of the pool may run its code until the process has ended.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
-        # The first kernel brings 45 MB of the linker's code into memory, though little of it runs: the system maps as
-        # much of a file around a page as it has read at once. To release the code after each kernel takes 0.3 ms.
+        # The first kernel brings 45 MB of the linker's code into memory, though little of the code runs: the system
+        # maps as much of a file around a page as it has read at once. Releasing the code takes 0.3 ms a kernel.
         self.linker_code = code_ranges("libllvmlite")
         self.definitions: list[_MethodDefinition] = []
         self.object_files: list[bytes] = []  # kept, since the linker may read them later

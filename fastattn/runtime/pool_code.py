@@ -54,7 +54,7 @@ def add_one(typing_context, address):
 
 @intrinsic
 def exchange(typing_context, address, expected, value):
-    """Whether the word at an address had the expected value; if so, the new value replaces it."""
+    """Replace the word at an address if the word has the expected value; returns whether it had."""
 
     def generate(context, builder, kind, values):
         address, expected, value = values
@@ -105,19 +105,19 @@ sched_setaffinity = types.ExternalFunction("sched_setaffinity", types.int32(type
 
 
 @compile_helper
-def move_off_this_cpu(helper):
-    """Have a helper that sleeps on the caller's CPU run on another CPU.
+def move_off_this_cpu(helper_words):
+    """Have a helper that sleeps on the caller's CPU run on another CPU; ``helper_words`` is its words' address.
 
     On virtual CPUs Linux wakes a helper where it fell asleep, or on the caller's CPU, even if another CPU is idle:
     caller and helper would take turns.
     """
     cpu = np.int64(sched_getcpu())
-    if cpu == load(helper + layout.CPU) and cpu < 8 * layout.CPUS_BYTES:
-        cpus = helper + layout.CPUS + (cpu >> 6) * 8
-        allowed = load(cpus)
-        store(cpus, allowed & ~(np.int64(1) << (cpu & 63)))
-        sched_setaffinity(load(helper + layout.THREAD), layout.CPUS_BYTES, helper + layout.CPUS)
-        store(cpus, allowed)
+    if cpu == load(helper_words + layout.CPU) and cpu < 8 * layout.CPUS_BYTES:
+        cpu_word = helper_words + layout.CPUS + (cpu >> 6) * 8
+        allowed_cpus = load(cpu_word)
+        store(cpu_word, allowed_cpus & ~(np.int64(1) << (cpu & 63)))
+        sched_setaffinity(load(helper_words + layout.THREAD), layout.CPUS_BYTES, helper_words + layout.CPUS)
+        store(cpu_word, allowed_cpus)
 
 
 @compile_helper
@@ -147,11 +147,11 @@ def launch(pool, entry, arguments, tasks, parts):
     number = (load(pool + layout.TICKET) >> (2 * layout.PART_BITS)) + 1
     store(pool + layout.TICKET, ((number & 0x7FFFFFFF) << (2 * layout.PART_BITS)) | (parts << layout.PART_BITS))
     for helper in range(parts - 1):
-        own_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
-        if load(own_words + layout.SLEEPS) == 1 and exchange(own_words + layout.SLEEPS, 1, 0):
+        helper_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
+        if load(helper_words + layout.SLEEPS) == 1 and exchange(helper_words + layout.SLEEPS, 1, 0):
             if LINUX:
-                move_off_this_cpu(own_words)
-            write(load(own_words + layout.WAKE_WRITE_FD), own_words + layout.ONE, 8)
+                move_off_this_cpu(helper_words)
+            write(load(helper_words + layout.WAKE_WRITE_FD), helper_words + layout.ONE, 8)
     take_parts(pool)
     spins = 0
     while load(pool + layout.DONE) < parts:
@@ -164,8 +164,8 @@ def launch(pool, entry, arguments, tasks, parts):
 
 
 def serve(pool, helper):
-    """The endless loop of a helper: help with jobs of more than ``helper`` + 1 parts, sleep between jobs."""
-    own_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
+    """The endless loop of helper number ``helper``: help with jobs of more than ``helper`` + 1 parts, else sleep."""
+    helper_words = pool + layout.HELPERS + helper * layout.HELPER_BYTES
     spins = 0
     while True:
         ticket = load(pool + layout.TICKET)
@@ -179,11 +179,11 @@ def serve(pool, helper):
         else:
             spins = 0
             if LINUX:
-                store(own_words + layout.CPU, sched_getcpu())
-            store(own_words + layout.SLEEPS, 1)
-            # A job that came before SLEEPS was set woke nobody: check for it. A later job has woken it: read.
-            if load(pool + layout.TICKET) == ticket or not exchange(own_words + layout.SLEEPS, 1, 0):
-                read(load(own_words + layout.WAKE_READ_FD), own_words + layout.READ, 8)
+                store(helper_words + layout.CPU, sched_getcpu())
+            store(helper_words + layout.SLEEPS, 1)
+            # A job that came before SLEEPS was set has woken nobody: look for it. A later job wakes this ``read``.
+            if load(pool + layout.TICKET) == ticket or not exchange(helper_words + layout.SLEEPS, 1, 0):
+                read(load(helper_words + layout.WAKE_READ_FD), helper_words + layout.READ, 8)
 
 
 @compile_helper

@@ -102,7 +102,7 @@ def use_threads(count: int) -> Iterator[None]:
     one of them has the pool's helpers, all others work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
-    before = _state.threads
+    old_count = _state.threads
     numba_threads = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
@@ -110,7 +110,7 @@ def use_threads(count: int) -> Iterator[None]:
             _set_numba_threads(count)
         yield
     finally:
-        _state.threads = before
+        _state.threads = old_count
         if numba_threads:
             _set_numba_threads(numba_threads)
 
@@ -135,7 +135,8 @@ def _set_numba_threads(count: int) -> None:
     numba.set_num_threads(count)
 
 
-# Offsets of a pool's words, in bytes. Words that change at different times lie in different cache lines.
+# Offsets of a pool's words, in bytes: the ticket, the number of parts that are done, what ``launch`` was called with,
+# whether a job has the helpers. Words that change at different times lie in different cache lines.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
 # Up to how many helpers a kernel need not call ``ensure``, and the address of ``launch`` as a C function.
 READY, LAUNCHER = 288, 296

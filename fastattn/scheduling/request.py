@@ -19,17 +19,17 @@ Plan = Generator[list[Any] | None, list[Any], Any]
 class Ticket:
     """A job that waits or is in progress.
 
-    queue     the queue in which it waits, else None
-    slot      the slot at which it is in progress, else None
-    was_lost  whether a worker's process has ended while it had the job: another worker tries it once more, alone
+    queue     the queue in which the job waits, else None
+    slot      the slot at which the job is in progress, else None
+    was_lost  whether a worker's process ended while it had the job: another worker tries the job once more, alone
     """
 
-    __slots__ = ("done", "job", "queue", "request", "result", "slot", "was_lost")
+    __slots__ = ("is_done", "job", "queue", "request", "result", "slot", "was_lost")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
-        self.done = self.was_lost = False
+        self.is_done = self.was_lost = False
         self.queue: Any = None
         self.slot: Any = None
 
@@ -60,13 +60,13 @@ class Request(Future):
         self.tickets: list[Ticket] = []  # of the plan's present stage
         self.unfinished = 0  # how many tickets are not done
         self.planner: int | None = None  # the thread that runs the plan, until the stage's tickets are in the queue
-        self.error: BaseException | None = None  # the request ends with this error where its plan would continue
+        self.error: BaseException | None = None  # ends the request when its plan would continue
         self._plan: Plan | None = None
-        self._to_notify = [True]  # empty once a thread has told waiting threads of the cancellation
+        self._to_notify = [True]  # emptied by the thread that tells waiting threads of the cancellation
         self._process = os.getpid()
 
     def continue_plan(self) -> list[Ticket]:
-        """Begin the plan, or continue it after a stage: the next stage's tickets; [] if the plan ends, or pauses."""
+        """Begin or continue the plan; returns the tickets of the next stage, [] if the plan ends or pauses."""
         self.planner = threading.get_ident()
         jobs: list[Any] | None = []
         if self.error is not None:
@@ -155,44 +155,44 @@ class Queue:
 
     def __init__(self, slots: int):
         self._slots = slots
-        self._callers: OrderedDict[Hashable, list[deque[Ticket]]] = OrderedDict()
-        self._waiting: Counter[Hashable] = Counter()
-        self._in_progress: Counter[Hashable] = Counter()
-        self.waiting = 0
+        self._lines_of: OrderedDict[Hashable, list[deque[Ticket]]] = OrderedDict()  # by caller, like the next two
+        self._waiting_of: Counter[Hashable] = Counter()  # how many tickets
+        self._in_progress_of: Counter[Hashable] = Counter()
+        self.waiting = 0  # tickets of all callers
 
     def add(self, tickets: Iterable[Ticket], slots: int) -> None:
         """Add tickets at the end of their callers' first ``slots`` lines, in turn."""
         for n, ticket in enumerate(tickets):
-            lines = self._callers.get(ticket.request.caller)
+            lines = self._lines_of.get(ticket.request.caller)
             if lines is None:
-                lines = self._callers[ticket.request.caller] = [deque() for _ in range(self._slots)]
+                lines = self._lines_of[ticket.request.caller] = [deque() for _ in range(self._slots)]
             lines[n % slots].append(ticket)
             ticket.queue = self
-            self._waiting[ticket.request.caller] += 1
+            self._waiting_of[ticket.request.caller] += 1
             self.waiting += 1
 
     def newcomers(self) -> list[Hashable]:
         """The waiting callers with nothing in progress."""
-        return [caller for caller in self._callers if caller not in self._in_progress]
+        return [caller for caller in self._lines_of if caller not in self._in_progress_of]
 
     def take(self, line: int, limit: int, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
         """Take up to ``limit`` tickets: first one of each caller with nothing in progress, then in turn.
 
-        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
+        has_room  (ticket, whether its caller has nothing in progress) -> whether to take the ticket
         """
         tickets: list[Ticket] = []
         newcomers = deque(self.newcomers())
-        while self._callers and len(tickets) < limit:
-            caller = newcomers[0] if newcomers else next(iter(self._callers))
-            waiting = self._line(caller, line)
-            if has_room(waiting[0], bool(newcomers)):
-                tickets.append(waiting.popleft())
+        while self._lines_of and len(tickets) < limit:
+            caller = newcomers[0] if newcomers else next(iter(self._lines_of))
+            line_tickets = self._line(caller, line)
+            if has_room(line_tickets[0], bool(newcomers)):
+                tickets.append(line_tickets.popleft())
                 self._remove(tickets[-1])
                 self.count_begun(tickets[-1])
                 if newcomers:
                     newcomers.popleft()
-                elif caller in self._callers:
-                    self._callers.move_to_end(caller)
+                elif caller in self._lines_of:
+                    self._lines_of.move_to_end(caller)
             elif newcomers:
                 newcomers.clear()
             else:
@@ -200,8 +200,8 @@ class Queue:
         return tickets
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
-        """A line of the caller whose first ticket waits: the line of this number, or another if it is empty."""
-        lines = self._callers[caller]
+        """A line of the caller that begins with a waiting ticket: the line of this number unless it is empty."""
+        lines = self._lines_of[caller]
         if lines[line] and lines[line][0].queue is self:
             return lines[line]
         for tickets in (lines[line], *lines):
@@ -216,20 +216,18 @@ class Queue:
         ticket.queue = None
         self.waiting -= 1
         caller = ticket.request.caller
-        self._waiting[caller] -= 1
-        if not self._waiting[caller]:
-            del self._waiting[caller], self._callers[caller]
+        self._waiting_of[caller] -= 1
+        if not self._waiting_of[caller]:
+            del self._waiting_of[caller], self._lines_of[caller]
 
     def count_begun(self, ticket: Ticket) -> None:
-        """Note that a ticket is in progress."""
-        self._in_progress[ticket.request.caller] += 1
+        self._in_progress_of[ticket.request.caller] += 1
 
     def count_ended(self, ticket: Ticket) -> None:
-        """Note that a ticket is no longer in progress."""
         caller = ticket.request.caller
-        self._in_progress[caller] -= 1
-        if not self._in_progress[caller]:
-            del self._in_progress[caller]
+        self._in_progress_of[caller] -= 1
+        if not self._in_progress_of[caller]:
+            del self._in_progress_of[caller]
 
     def drop(self, tickets: Iterable[Ticket]) -> list[Ticket]:
         """Remove tickets from the queue; returns those that were in it."""
@@ -240,26 +238,27 @@ class Queue:
 
 
 def read_ahead(
-    source: Iterator[tuple[int, Any]], most: int, count: int | None = None, least: int = 0
+    source: Iterator[tuple[int, Any]], most: int, most_items: int | None = None, least_length: int = 0
 ) -> tuple[list[Any], int, Exception | None]:
     """(items of a source of (length, item), the sum of lengths, the StopIteration or error of the source, or None).
 
-    most   stop at this sum of lengths; ``count``: or at so many items; ``least``: shorter items count as so long
+    most, most_items  reading stops at this sum of lengths, or at so many items
+    least_length      what a shorter item adds to the sum
     """
     items: list[Any] = []
     total = 0
-    while total < most and (count is None or len(items) < count):
+    while total < most and (most_items is None or len(items) < most_items):
         try:
             length, item = next(source)
         except Exception as error:  # noqa: BLE001  the caller raises the error again, behind earlier results
             return items, total, error
         items.append(item)
-        total += max(least, length)
+        total += max(least_length, length)
     return items, total, None
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error comes from a signal to the main thread, which may arrive anywhere, and not from its work."""
+    """Whether an error comes from a signal to the main thread, which may arrive anywhere in the thread's work."""
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 

@@ -1,7 +1,7 @@
 """The state of a scheduler: waiting jobs, and jobs in progress at slots. One lock guards every change.
 
 A request is in one of these states, from ``enter`` on:
-    to be planned  in ``to_plan``: it is new, a stage of its plan is done, its plan has paused, or it has an error
+    to be planned  in ``to_plan``: it is new or has an error, or its plan has paused or completed a stage
     planned        its ``planner``, a thread, runs the plan, without the lock since a plan calls users' callbacks
     under way      its tickets are in the queue or at slots
     over           done, or about to be: no longer in ``requests``
@@ -9,8 +9,8 @@ The thread that has a slot makes a step, or is between two steps, where plans co
 there is nothing to do, the slot is free again. A slot whose worker can do nothing rests: for a while nobody takes the
 slot, and waiting jobs go to the other slots; requests fail only when all slots rest.
 
-Order of locks: the state's, then that of a worker's queue, into which a slot's ``wake`` puts something. A request's own
-lock (a Future's) is never taken under the state's, since a thread may hold it while it calls users' callbacks.
+Order of locks: the state's, then that of a worker's queue, to which a slot's ``wake`` adds an item. A request's own
+lock (a Future's) is never taken under the state's, since a thread may hold the former while it calls users' callbacks.
 """
 
 import threading
@@ -28,7 +28,7 @@ FIRST_REST, LONGEST_REST = 0.1, 30.0
 
 
 class Rest(NamedTuple):
-    """The rest of a slot, of so many ``seconds``; ``until``: when the slot may be taken again, in monotonic time."""
+    """A time of so many ``seconds`` in which nobody takes a slot; ``until``: its end in monotonic time."""
 
     until: float
     seconds: float
@@ -54,11 +54,11 @@ class WorkerSlot:
     key           a key that no other worker has at the same time, not even a worker of another scheduler
     thread        the identifier of the thread that runs the worker
     tickets       the tickets in progress
-    isolated      lists of one request's tickets each, to be run without others, since a step that they shared failed
+    isolated      lists of one request's tickets each, to be run one list at a time, since a shared step failed
     may_drop      whether a request in progress may be over, so that the worker has tickets to drop
     is_computing  False once the thread has started another thread to take over, until that thread has taken over
-    is_between    whether the thread is between two steps, so that another thread can take over
-    wake          any thread calls this when there is something new; a worker whose steps wait sets it
+    is_between_steps  whether another thread can take over, since the thread is between two steps
+    wake          a function for any thread, called when tickets or plans come or end; a worker that waits sets it
     """
 
     def __init__(self, state: "SchedulerState", index: int, thread: int):
@@ -66,7 +66,7 @@ class WorkerSlot:
         self.key: tuple[object, int] = (state, index)
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
-        self.may_drop, self.is_computing, self.is_between = False, True, False
+        self.may_drop, self.is_computing, self.is_between_steps = False, True, False
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
@@ -80,10 +80,7 @@ class WorkerSlot:
             return len(self._state.queue.newcomers())
 
     def take(self, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
-        """Take waiting tickets as long as ``has_room`` accepts them.
-
-        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
-        """
+        """Take waiting tickets as long as ``has_room``, as for ``Queue.take``, accepts them."""
         state = self._state
         if not state.queue.waiting and not self.isolated:
             return []
@@ -115,7 +112,7 @@ class WorkerSlot:
         state = self._state
         with state.lock:
             state.rests.pop(self.index, None)
-            ticket.result, ticket.done = result, True
+            ticket.result, ticket.is_done = result, True
             ticket.request.unfinished -= 1
             self.release(ticket)
             if not ticket.request.unfinished and not ticket.is_over:
@@ -130,7 +127,7 @@ class WorkerSlot:
     def release(self, ticket: Ticket) -> None:
         """End a ticket that is done, or whose request is over."""
         with self._state.lock:
-            ticket.done = True
+            ticket.is_done = True
             self._state.weight -= ticket.job.weight
             self._detach(ticket)
 
@@ -167,12 +164,12 @@ class SchedulerState:
         self.to_plan: deque[Request] = deque()
         self.slots: list[WorkerSlot] = []
         self.rests: dict[int, Rest] = {}  # by a slot's index, until its worker finishes a job
-        self.requests: dict[Request, None] = {}  # not over
+        self.requests: dict[Request, None] = {}  # all that are not over
         self.weight = 0  # of jobs that wait or are in progress
         self.threads_each = threads
 
     def enter(self, request: Request, tickets: list[Ticket]) -> None:
-        """Put the tickets of a request's next stage into the queue; without any, the request into ``to_plan``."""
+        """Put the tickets of a request's next stage into the queue, or a request without tickets into ``to_plan``."""
         with self.lock:
             request.planner = None
             if request.done():
@@ -192,7 +189,7 @@ class SchedulerState:
                 slot.wake()
 
     def next_plan(self) -> Request | None:
-        """A request whose plan this thread alone continues; None if no request is to be planned."""
+        """Make this thread the planner of a request, and return the request; None if no request is to be planned."""
         with self.lock:
             while self.to_plan:
                 request = self.to_plan.popleft()
@@ -206,7 +203,7 @@ class SchedulerState:
         with self.lock:
             self.requests.pop(request, None)
             for ticket in self.queue.drop(request.tickets):
-                ticket.done = True
+                ticket.is_done = True
                 self.weight -= ticket.job.weight
             for ticket in request.tickets:
                 if ticket.slot is not None:
@@ -259,21 +256,21 @@ class SchedulerState:
             return slot
 
     def offer(self, slot: WorkerSlot) -> None:
-        """Stop computing at the slot, which a thread that this one has started seizes, or has seized by now."""
+        """Stop computing at the slot, unless the thread that this thread has started has seized the slot already."""
         with self.lock:
             if slot.thread == threading.get_ident():
                 slot.is_computing = False
 
     def seize(self, slot: WorkerSlot, starter: int) -> bool:
-        """Take the slot over from ``starter``, which started this thread; False if an interrupt took it from that."""
+        """Take the slot over from ``starter``, which started this thread; False if an interrupt has freed the slot."""
         with self.lock:
             if slot not in self.slots or slot.thread != starter:
                 return False
-            slot.thread, slot.is_computing, slot.is_between = threading.get_ident(), True, False
+            slot.thread, slot.is_computing, slot.is_between_steps = threading.get_ident(), True, False
             return True
 
     def is_held(self, slot: WorkerSlot) -> bool:
-        """Whether this thread has the slot, which is not handed over, nor freed, nor taken away by an interrupt."""
+        """Whether this thread has the slot still: it was not handed over, nor freed, nor taken away by an interrupt."""
         return slot.is_computing and slot.thread == threading.get_ident() and slot in self.slots
 
     def free_slot(self, slot: WorkerSlot) -> None:
@@ -284,7 +281,7 @@ class SchedulerState:
         slot.worker, slot.wake = None, _wake_nobody  # frees memory now, before the garbage collector would
 
     def free_if_idle(self, slot: WorkerSlot) -> bool:
-        """Free the slot unless there is something to do; True where this thread no longer has it."""
+        """Free the slot unless there is work; True if this thread no longer has the slot."""
         with self.lock:
             if not self.is_held(slot):
                 return True
@@ -297,7 +294,7 @@ class SchedulerState:
         self.threads_each = self._threads // max(1, len(self.slots))
 
     def isolate(self, slot: WorkerSlot) -> list[Request]:
-        """After a failed step of this thread, have the step's requests run one by one; returns requests that fail."""
+        """After a failed step, have its requests run one by one; returns the requests that fail instead."""
         with self.lock:
             tickets = list(slot.tickets)
             tickets_of: dict[Request, list[Ticket]] = {}
@@ -332,14 +329,14 @@ class SchedulerState:
             other.wake()
         return [] if self.slots or len(self.rests) < self._most_slots else list(self.requests)
 
-    def rebuild(self, interrupted: int) -> None:
-        """Rebuild queue and slots without the slots of the ``interrupted`` thread, whose code may have ended anywhere.
+    def rebuild(self, interrupted_thread: int) -> None:
+        """Rebuild queue and slots without the slots of an interrupted thread, whose code may have ended anywhere.
 
         Requests whose plan that thread was running begin again.
         """
         self.lock.acquire()
         try:
-            self.slots = [slot for slot in self.slots if slot.thread != interrupted]
+            self.slots = [slot for slot in self.slots if slot.thread != interrupted_thread]
             self._share_threads()
             self.requests = {request: None for request in self.requests if not request.done()}
             self.queue, self.weight, self.to_plan = Queue(self._most_slots), 0, deque()
@@ -350,7 +347,7 @@ class SchedulerState:
                     self.queue.count_begun(ticket)
                     self.weight += ticket.job.weight
             for request in self.requests:
-                if request.planner == interrupted:
+                if request.planner == interrupted_thread:
                     request.restart()
                 if request.planner is None and (request.error is not None or not self._add_again(request)):
                     self.to_plan.append(request)
@@ -361,10 +358,10 @@ class SchedulerState:
 
     def _add_again(self, request: Request) -> int:
         """Put a request's tickets that are at no slot into the new queue; returns how many tickets are not done."""
-        waiting = [ticket for ticket in request.tickets if not ticket.done and ticket.slot not in self.slots]
-        for ticket in waiting:
+        tickets = [ticket for ticket in request.tickets if not ticket.is_done and ticket.slot not in self.slots]
+        for ticket in tickets:
             ticket.slot = None
             self.weight += ticket.job.weight
-        self.queue.add(waiting, self._slots_for(len(waiting) or 1))
-        request.unfinished = sum(not ticket.done for ticket in request.tickets)
+        self.queue.add(tickets, self._slots_for(len(tickets) or 1))
+        request.unfinished = sum(not ticket.is_done for ticket in request.tickets)
         return request.unfinished

@@ -23,7 +23,7 @@ from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.serve.tracing import traced
 
-# HTTP status -> what it means: the errors that every route may answer with.
+# HTTP status -> its meaning, of each error that any route may answer with.
 STATUSES = {
     400: "what is wrong with the request",
     403: "no key, or one that is not known",
@@ -39,7 +39,7 @@ STATUSES = {
 
 def make_app(settings: ServerSettings | None = None) -> Any:
     """The application for settings, by default those that ``ServerSettings.publish`` has left in the environment."""
-    settings = settings or ServerSettings.published()
+    settings = settings or ServerSettings.from_environment()
     service = Service(settings)
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
         service.models.close_unused(idle_seconds=0.0)
         service.close()
 
-    responses: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
+    responses: dict[int | str, Any] = {status: {"description": meaning} for status, meaning in STATUSES.items()}
     no_documentation: dict[str, Any] = {"docs_url": None, "redoc_url": None}
     app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=responses, **no_documentation)
     app.state.service = service
@@ -62,17 +62,17 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error_class, _error_response)
-    paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
+    known_paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
     def route_path(scope: MutableMapping[str, Any]) -> str:
         path = getattr(scope.get("route"), "path", scope["path"])
-        return path if path in paths else "other"
+        return path if path in known_paths else "other"
 
     gate = traced(Gate(app, settings, error_body, route_path), route_path)
     if not settings.origins:
         return gate
-    any_name, exposed_headers = ["*"], ["Retry-After", "X-Request-ID"]
-    return CORSMiddleware(gate, settings.origins, any_name, any_name, expose_headers=exposed_headers, max_age=600)
+    methods, headers, exposed_headers = ["*"], ["*"], ["Retry-After", "X-Request-ID"]
+    return CORSMiddleware(gate, settings.origins, methods, headers, expose_headers=exposed_headers, max_age=600)
 
 
 def _error_response(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Conversations as clients send them: messages, tools and rules for the answer, and how a model gets them."""
+"""Conversations as clients send them, and the arguments with which a model gets a conversation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ from fastattn.errors import InputError
 from fastattn.text.chat import ChatTemplate
 from fastattn.text.tool_calls import THINK, call_schema
 
-RESERVED = frozenset(("messages", "add_generation_prompt", "self", "tools"))  # variables that templates get anyway
+RESERVED = frozenset(("messages", "add_generation_prompt", "self", "tools"))  # template variables that no request sets
 
 
 @dataclass(frozen=True)
 class Conversation:
     """A request for an answer.
 
-    messages     {"role", "content"} and what else the template reads; a tool call's arguments are a dict
-    tools        {"type": "function", "function": {"name", "description", "parameters"}} of each
+    messages     each {"role", "content"} and other keys that the template reads; a tool call's arguments are a dict
+    tools        each {"type": "function", "function": {"name", "description", "parameters"}}
     tool_choice  "auto", "none", "required", or the name of the tool that the answer calls
-    variables    of the chat template
-    options      of ``Generator.generate``
+    variables    the chat template's variables
+    options      options of ``Generator.generate``
     """
 
     messages: Sequence[dict[str, Any]]
@@ -30,18 +30,22 @@ class Conversation:
 
     @property
     def texts(self) -> list[str]:
-        """What the model reads: each message, then tools, variables and the schema of the answer."""
-        more = "".join(_strings([self.tools, self.variables, self.options.get("json_schema")]))
-        return ["".join(_strings({**message, "role": ""})) for message in self.messages] + ([more] if more else [])
+        """The texts that the model reads: each message, then tools, variables and the answer's schema as one text."""
+        message_texts = ["".join(_strings({**message, "role": ""})) for message in self.messages]
+        last_text = "".join(_strings([self.tools, self.variables, self.options.get("json_schema")]))
+        return [*message_texts, last_text] if last_text else message_texts
 
     def arguments(self, template: ChatTemplate) -> dict[str, Any]:
         """The arguments of ``Generator.generate``."""
         arguments, variables, messages = dict(self.options), dict(self.variables), list(self.messages)
         if "developer" not in template.source:
-            messages = [{**message, "role": _known_role(message["role"])} for message in messages]
+            messages = [
+                {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
+            ]
+        reserved = RESERVED
         if self._tool_names:
-            variables["tools"] = list(self.tools)
-        if not RESERVED.isdisjoint(variables.keys() - {"tools"} if self._tool_names else variables):
+            variables["tools"], reserved = list(self.tools), RESERVED - {"tools"}
+        if not reserved.isdisjoint(variables):
             raise InputError(f"chat_template_kwargs should name none of {', '.join(sorted(RESERVED))}")
         if self.tool_choice not in ("auto", "none") and "json_schema" in arguments:
             raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
@@ -57,12 +61,12 @@ class Conversation:
 
     @property
     def _tool_names(self) -> list[str]:
-        """The tools that the answer may call: none where it has a form of its own."""
-        is_free = self.tool_choice != "none" and "json_schema" not in self.options
-        return [tool["function"]["name"] for tool in self.tools] if is_free else []
+        """The names of the tools that the answer may call: none if calls are forbidden or the answer has a schema."""
+        may_call = self.tool_choice != "none" and "json_schema" not in self.options
+        return [tool["function"]["name"] for tool in self.tools] if may_call else []
 
-    def splitting(self, template: ChatTemplate, arguments: dict[str, Any]) -> tuple[list[str], bool]:
-        """How the answer of a call with these arguments is split: the arguments of ``AnswerParts``."""
+    def splitting_arguments(self, template: ChatTemplate, arguments: dict[str, Any]) -> tuple[list[str], bool]:
+        """The arguments of ``AnswerParts``, which splits the answer of a call with ``arguments``."""
         if THINK not in template.source or "json_schema" in arguments:
             return self._tool_names, False
         prompt = template.render(arguments["messages"], **arguments.get("template_variables", {}))
@@ -77,7 +81,3 @@ def _strings(value: Any) -> Iterator[str]:
         yield from (text for item in value.items() for part in item for text in _strings(part))
     elif isinstance(value, list | tuple):
         yield from (text for item in value for text in _strings(item))
-
-
-def _known_role(role: str) -> str:
-    return "system" if role == "developer" else role

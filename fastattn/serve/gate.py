@@ -28,10 +28,10 @@ from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_ke
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-# The page for people, what it asks at its start, and what supervisors ask.
+# Our page, the checks of supervisors, and the settings by which LibreTranslate's page learns that a key is needed.
 PATHS_WITHOUT_KEY = ("/", "/health", "/ping", "/frontend/settings")
 PATHS_WITHOUT_LIMIT = ("/health", "/ping", "/metrics")  # answered under any load
-UNKNOWN_SHARE = 4  # of the requests in progress, one in so many may have a key that is not read yet
+UNIDENTIFIED_SHARE = 4  # of the requests that may be in progress, one in so many may have a key that is not read yet
 EVENT_STREAM, LINE_STREAM = b"text/event-stream", b"application/x-ndjson"
 FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -48,25 +48,25 @@ ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess
 class KeyQuota:
     """The characters of texts that a key may use a minute; used characters become available again bit by bit.
 
-    most   characters a minute; 0: any number
-    share  the share of ``most`` that becomes available again in this process
+    limit  the most characters a minute; 0: any number
+    share  the share of ``limit`` that becomes available again in this process
     """
 
-    def __init__(self, most: int = 0, share: float = 1.0):
-        self._most, self._per_second = most, most * share / 60
-        self._available, self._updated, self._total = float(most), time.monotonic(), 0
+    def __init__(self, limit: int = 0, share: float = 1.0):
+        self._limit, self._per_second = limit, limit * share / 60
+        self._available, self._updated, self._total = float(limit), time.monotonic(), 0
 
-    def used(self) -> tuple[int, int]:
-        """(characters in use, the most a minute); without a quota (all characters taken so far, 0)."""
+    def usage(self) -> tuple[int, int]:
+        """(used characters that are not available again, the most a minute); without a quota (all used so far, 0)."""
         self._restore()
-        return (math.ceil(self._most - self._available), self._most) if self._most else (self._total, 0)
+        return (math.ceil(self._limit - self._available), self._limit) if self._limit else (self._total, 0)
 
     def take(self, characters: int) -> None:
         """Take so many characters; if fewer are available, a Refusal says when there will be enough, if ever."""
         self._restore()
-        if self._most and characters > self._most:
-            raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
-        if self._most and characters > self._available:
+        if self._limit and characters > self._limit:
+            raise Refusal(413, f"this key may have {self._limit} characters a minute, the request has {characters}")
+        if self._limit and characters > self._available:
             seconds = math.ceil((characters - self._available) / self._per_second)
             raise Refusal(429, f"this key's characters of this minute are used up; again in {seconds} s", seconds)
         self._available -= characters
@@ -75,7 +75,7 @@ class KeyQuota:
     def _restore(self) -> None:
         now = time.monotonic()
         restored, self._updated = (now - self._updated) * self._per_second, now
-        self._available = min(self._most, self._available + restored) if self._most else 0.0
+        self._available = min(self._limit, self._available + restored) if self._limit else 0.0
 
 
 class Gate:
@@ -95,10 +95,10 @@ class Gate:
         self._app, self._settings = app, settings
         self._error_body, self._route_path = error_body, route_path
         keys = read_keys(settings.keys) if settings.keys else {}
-        self._keys = {key: KeyQuota(most, 1 / settings.processes) for key, most in keys.items()}
+        self._keys = {key: KeyQuota(limit, 1 / settings.processes) for key, limit in keys.items()}
         self._common_quota = KeyQuota()
-        # The numbers of requests in progress, and of those among them whose key is not read yet.
-        self._request_count, self._unidentified = 0, 0
+        # Requests in progress, and requests among these whose key is not read yet.
+        self._request_count, self._unidentified_count = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -115,9 +115,9 @@ class Gate:
             self._log(scope, answer, time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", deadline: float) -> None:
-        """``deadline``: when the time limit ends, by ``time.perf_counter``."""
-        head = sum(len(name) + len(value) for name, value in scope["headers"])
-        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # uvicorn lets a head in one part pass
+        """Read a request, check it, and have it answered until the deadline, a time of ``time.perf_counter``."""
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # uvicorn lets a head in one part pass
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
         with self._admission(scope, self._needs_key(scope) and self._key_number(_request_key(scope, b"")) < 0):
             is_upload = _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE)
@@ -139,24 +139,24 @@ class Gate:
 
     @contextmanager
     def _admission(self, scope: Scope, is_unidentified: bool) -> Iterator[None]:
-        """Count a request as in progress, or refuse it; fewer may be in progress whose key is in a body to be read."""
-        most = self._settings.requests
-        if scope["path"] not in PATHS_WITHOUT_LIMIT and (
-            self._request_count >= most or (is_unidentified and self._unidentified >= max(1, most // UNKNOWN_SHARE))
-        ):
-            raise Refusal(429, f"{most} requests are in progress, as many as may be", 1)
+        """Count a request as in progress within the block, or refuse the request.
+
+        is_unidentified  whether the key is in a body that is still to be read: fewer such requests may be in progress
+        """
+        limit = self._settings.requests
+        too_many = is_unidentified and self._unidentified_count >= max(1, limit // UNIDENTIFIED_SHARE)
+        if scope["path"] not in PATHS_WITHOUT_LIMIT and (self._request_count >= limit or too_many):
+            raise Refusal(429, f"{limit} requests are in progress, as many as may be", 1)
         self._request_count += 1
-        self._unidentified += is_unidentified
+        self._unidentified_count += is_unidentified
         try:
             yield
         finally:
             self._request_count -= 1
-            self._unidentified -= is_unidentified
+            self._unidentified_count -= is_unidentified
 
     async def _read_body(self, receive: Receive, is_upload: bool) -> bytes | None:
-        """The request's body, with its size and, unless it is an upload, its encoding checked; None if the client went
-        away.
-        """
+        """The request's body; None if the client went away. A Refusal if it is too large, or text that is no UTF-8."""
         parts, size, has_more = list[bytes](), 0, True
         while has_more:
             message = await receive()
@@ -186,7 +186,7 @@ class Gate:
         return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, candidate)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
-        """(the caller, by a key's number or an address; the caller's quota); a Refusal if the key is not valid."""
+        """(the caller: a key's number or an address; the caller's quota); a Refusal if the key is not valid."""
         client = scope.get("client")
         if not self._needs_key(scope):
             return client[0] if client else None, self._common_quota
@@ -197,7 +197,7 @@ class Gate:
         return number, list(self._keys.values())[number]
 
     async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", deadline: float) -> None:
-        """Have a dialect answer, as long as the client waits and until the deadline."""
+        """Have a dialect answer, until the deadline and as long as the client waits."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> MutableMapping[str, Any]:
@@ -206,26 +206,25 @@ class Gate:
             await asyncio.Event().wait()  # the Gate, not the application, watches whether the client goes away
             raise AssertionError
 
-        answering = asyncio.ensure_future(self._app(scope, receive_body, answer.send))
-        disconnection = asyncio.ensure_future(_disconnected(receive))
+        answer_task = asyncio.ensure_future(self._app(scope, receive_body, answer.send))
+        disconnect_task = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
-            remaining = max(0.0, deadline - time.perf_counter())
-            await asyncio.wait({answering, disconnection}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                answering.result()
-            elif disconnection.done():
+            seconds = max(0.0, deadline - time.perf_counter())
+            await asyncio.wait({answer_task, disconnect_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer_task.done():
+                answer_task.result()
+            elif disconnect_task.done():
                 answer.status = CLIENT_CLOSED
             else:
                 raise Refusal(504, f"no answer within {self._settings.timeout:g} s")
         finally:
-            for task in (answering, disconnection):
+            for task in (answer_task, disconnect_task):
                 task.cancel()
             with suppress(asyncio.CancelledError, Exception):
-                await answering
+                await answer_task
 
     def _log(self, scope: Scope, answer: "Answer", seconds: float) -> None:
-        status = answer.status or 500
-        path = self._route_path(answer.scope)
+        status, path = answer.status or 500, self._route_path(answer.scope)
         REQUESTS.labels(path, status).inc()
         SECONDS.labels(path).observe(seconds)
         line = {
@@ -243,14 +242,14 @@ class Gate:
 
 
 class Answer:
-    """The answer to a request, with the request's scope, body and id, which a header has: the client's id if given."""
+    """The answer to a request, with the request's scope, body and id: the id in the client's header, or a new one."""
 
     def __init__(self, scope: Scope, send: Send):
         self._send = send
         self.scope, self.body = scope, b""
         self.status: int | None = None
-        self._stream_kind = b""
-        # RFC 9112, 6.3: further bytes on such a connection may be a smuggled request.
+        self._stream_type = b""
+        # RFC 9112, 6.3: after such a request the connection is closed, since further bytes may be a smuggled request.
         self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
         client_id = _header(scope, b"x-request-id").decode("latin-1")
         self.id = client_id if REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
@@ -258,30 +257,30 @@ class Answer:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            kind = next((value for name, value in message.get("headers", ()) if name == b"content-type"), b"")
-            self._stream_kind = next((stream for stream in (EVENT_STREAM, LINE_STREAM) if kind.startswith(stream)), b"")
+            content_type = next((value for name, value in message.get("headers", ()) if name == b"content-type"), b"")
+            self._stream_type = next(filter(content_type.startswith, (EVENT_STREAM, LINE_STREAM)), b"")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
             if self._has_two_lengths:
                 message["headers"].append((b"connection", b"close"))
         body = message.get("body", b"")
-        last = max(0, len(body) - 1) // WRITE_BYTES * WRITE_BYTES
-        for start in range(0, last, WRITE_BYTES):  # the server's write timer runs for each part
+        last_start = max(0, len(body) - 1) // WRITE_BYTES * WRITE_BYTES
+        for start in range(0, last_start, WRITE_BYTES):  # the server's write timer runs for each part
             await self._send({"type": message["type"], "body": body[start : start + WRITE_BYTES], "more_body": True})
-        await self._send({**message, "body": body[last:]} if last else message)
+        await self._send({**message, "body": body[last_start:]} if last_start else message)
 
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
-        """Answer with a refusal: as the last event of a stream that has begun; any other begun answer is cut off."""
+        """Answer with a refusal, or end a stream that has begun with it; an answer of another type is cut off."""
         if self.status is None:
             await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _receive_disconnect, self.send)
-        elif self._stream_kind:
-            is_event = self._stream_kind == EVENT_STREAM
-            event = (f"data: {json.dumps(body)}\n\n" if is_event else f"{json.dumps(body)}\n").encode()
-            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+        elif self._stream_type:
+            is_event = self._stream_type == EVENT_STREAM
+            end = (f"data: {json.dumps(body)}\n\n" if is_event else f"{json.dumps(body)}\n").encode()
+            await self._send({"type": "http.response.body", "body": end, "more_body": False})
         else:
             raise ConnectionAbortedError(str(refusal))
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -295,7 +294,7 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
-    """A request with its form, if it has one, turned into JSON, in which a repeated field is a list."""
+    """The request; if its body is a form, the body becomes JSON, in which a repeated field is a list."""
     if not _header(scope, b"content-type").lower().startswith(FORM_TYPE):
         return scope, body
     if scope["method"] == "GET":  # the deepl package sends a form with GET
@@ -305,15 +304,15 @@ def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
     except ValueError as error:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
     values_by_name = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-    content = json.dumps(values_by_name, ensure_ascii=False).encode()
-    other_headers = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
-    headers = [*other_headers, (b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    return {**scope, "headers": headers}, content
+    json_body = json.dumps(values_by_name, ensure_ascii=False).encode()
+    headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-type", b"content-length")]
+    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(json_body)).encode())]
+    return {**scope, "headers": headers}, json_body
 
 
 def _check_surrogates(body: bytes) -> None:
     """A Refusal for JSON with half of a surrogate pair, which UTF-8 cannot encode."""
-    with suppress(json.JSONDecodeError, RecursionError):  # the dialect reports what is no JSON
+    with suppress(json.JSONDecodeError, RecursionError):  # the dialect reports a body that is no JSON
         try:
             json.dumps(json.loads(body), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:

@@ -23,23 +23,23 @@ from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
 SPLADE = "splade"
-SCARCE_BYTES = 1 << 29  # free memory in bytes: where less is free, unused models are closed
+SCARCE_BYTES = 1 << 29  # if less memory is free before a model is loaded, unused models are closed
 
 
 class ServedModel:
-    """A model that the server offers under a name: loaded or not, and how many requests use the model."""
+    """A model that the server offers under a name; ``model`` is None unless it is loaded."""
 
     def __init__(self, name: str, path: str):
         self.name, self.path = name, path
         self.model: Any = None
-        self.kind: type = object  # the class that loads the model; object until ``read_kind`` has found it
+        self.kind: type = object  # the class of the loaded model; object until ``read_kind`` has found it
         self.pairs: tuple[tuple[str, str], ...] = ()  # what a translator translates: (source, target) by ISO 639-1
         self.takes_languages = False  # whether calls pass the languages to the model
-        self.users, self.last_used = 0, time.monotonic()
+        self.users, self.last_used = 0, time.monotonic()  # requests that use the model; when the last one ended
         self.loading: asyncio.Future[None] | None = None
 
     def read_kind(self) -> None:
-        """Find the model's kind and languages in its files; raises the errors that loading the model would raise."""
+        """Find the model's kind and languages in its files; raises the errors that the files would cause in loading."""
         checkpoint = read(download.resolve(self.path), later=True)
         self.kind, text = _kind_of(checkpoint, f"{self.name} {self.path}"), checkpoint.text
         if isinstance(text, TranslationText):
@@ -48,31 +48,31 @@ class ServedModel:
 
 
 class ModelStore:
-    """Models by name, each loaded once for all requests."""
+    """Models, by their names in ``entries``, each loaded once for all requests."""
 
     def __init__(self, settings: ServerSettings):
         self._settings = settings
-        self.served = {name: ServedModel(name, path) for name, path in settings.models}
+        self.entries = {name: ServedModel(name, path) for name, path in settings.models}
 
     async def load_all(self, keep_going: bool) -> None:
         """Find the kinds of all models, and load them unless the server is lazy.
 
-        keep_going  whether to go on without a model that cannot be loaded: a worker that replaces a dead one should
-                    serve the other models, since a worker that cannot start would end the server
+        keep_going  whether to go on without a model that cannot be loaded: a process that replaces a dead one should
+                    serve the other models, since a process that cannot start would end the server
         """
-        for served in self.served.values():
+        for entry in self.entries.values():
             try:
-                await asyncio.to_thread(served.read_kind)
+                await asyncio.to_thread(entry.read_kind)
                 if not self._settings.lazy:
-                    async with self.use(served.name):
+                    async with self.use(entry.name):
                         pass
             except FastattnError as error:
                 if not keep_going:
                     raise
-                sys.stderr.write(f"fastattn: {served.name} is not served by process {os.getpid()}: {error}\n")
+                sys.stderr.write(f"fastattn: {entry.name} is not served by process {os.getpid()}: {error}\n")
 
     def names_of(self, kinds: Sequence[type]) -> list[str]:
-        return [served.name for served in self.served.values() if served.kind in kinds]
+        return [entry.name for entry in self.entries.values() if entry.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
         """The name of a model of these kinds: ``name``, for None the only one. A Refusal if there is no such model."""
@@ -87,38 +87,39 @@ class ModelStore:
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Any]:
-        served = self.served[name]
-        served.users += 1
+        """The model with this name, loaded if need be, which stays open within the block."""
+        entry = self.entries[name]
+        entry.users += 1
         try:
-            while served.model is None:  # shield: loading goes on if the client that asked first goes away
-                if served.loading is None:
-                    served.loading = asyncio.ensure_future(self._load(served))
-                await asyncio.shield(served.loading)
-            yield served.model
+            while entry.model is None:  # shield: loading goes on if the client that asked first goes away
+                if entry.loading is None:
+                    entry.loading = asyncio.ensure_future(self._load(entry))
+                await asyncio.shield(entry.loading)
+            yield entry.model
         finally:
-            served.users -= 1
-            served.last_used = time.monotonic()
+            entry.users -= 1
+            entry.last_used = time.monotonic()
 
-    async def _load(self, served: ServedModel) -> None:
+    async def _load(self, entry: ServedModel) -> None:
         if available_memory() < SCARCE_BYTES:
             self.close_unused(idle_seconds=0.0)
         try:
-            kind: Any = served.kind
+            kind: Any = entry.kind
             one_process = {"processes": 1} if kind in (Translator, Encoder) else {}
-            served.model = await asyncio.to_thread(
-                kind, served.path, self._settings.precision, self._settings.threads, **one_process
+            entry.model = await asyncio.to_thread(
+                kind, entry.path, self._settings.precision, self._settings.threads, **one_process
             )
         except FastattnError as error:
-            raise Refusal(503, f"{served.name} cannot be loaded: {error}") from None
+            raise Refusal(503, f"{entry.name} cannot be loaded: {error}") from None
         finally:
-            served.loading = None
+            entry.loading = None
 
     def close_unused(self, idle_seconds: float) -> None:
         """Close the models that have no users and were not used for so many seconds."""
-        for served in self.served.values():
-            if served.model is not None and not served.users and time.monotonic() - served.last_used >= idle_seconds:
-                served.model.close()
-                served.model = None
+        for entry in self.entries.values():
+            if entry.model is not None and not entry.users and time.monotonic() - entry.last_used >= idle_seconds:
+                entry.model.close()
+                entry.model = None
 
     async def close_idle_models(self) -> None:
         """Close idle models from time to time, as long as the server runs."""
@@ -128,7 +129,7 @@ class ModelStore:
 
 
 def _language_pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
-    """(source, target) of all that a model translates, by its language tokens, its name, as de-en, or its files."""
+    """(source, target) of each pair that a model translates, by its language tokens, its name (de-en), or its files."""
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)

@@ -21,15 +21,15 @@ from fastattn.system.cpus import default_threads
 
 HEAD_SECONDS = 10.0  # within which a request's line and headers should arrive
 WRITE_SECONDS = 30.0  # within which a client should take each part of an answer
-CLIENT_CHECK_SECONDS = 0.2  # between two checks whether a client that sends no more has gone
+CLIENT_CHECK_SECONDS = 0.2  # between two checks whether a client that has shut its side of the connection has gone
 TIMEOUT_ANSWER = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class TimedConnection(H11Protocol):
     """uvicorn's connection by h11, which bounds the size of incomplete headers, with timers for heads and for answers.
 
-    A late head gets a 408. A client that does not take its answer is cut off. A client that has sent its request and
-    shuts its side of the connection gets its answer.
+    A head, a request's line and headers, that comes late gets a 408. A client that does not take its answer is cut off.
+    A client that shuts its side of the connection after its request gets its answer.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -50,10 +50,10 @@ class TimedConnection(H11Protocol):
             self._write_timer.cancel()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open: it does if the client shut its own side only and waits for an answer.
+        """Whether the connection stays open: it does if the client has shut only its side and waits for an answer.
 
-        A connection whose client has gone looks the same until something is written to it. So an interim answer is
-        written: clients of HTTP/1.1 ignore it, a closed connection refuses it.
+        If the client has gone, the connection looks the same until something is written. So an interim answer is
+        written, which clients of HTTP/1.1 ignore and a closed connection refuses.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["http_version"] != "1.1":
@@ -65,6 +65,7 @@ class TimedConnection(H11Protocol):
         return True
 
     def _abort_without_client(self) -> None:
+        """Abort the connection if its client has gone, else check again after a while."""
         if self.transport.is_closing():
             return
         if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -83,7 +84,7 @@ class TimedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _update_head_timer(self) -> None:
-        """Run the timer while a head is awaited: from the connection's beginning, later from a head's first byte on."""
+        """Run the timer while a head is awaited, from the connection's beginning or from a later head's first byte."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_head_timer()
         elif self._head_timer is None:
@@ -126,7 +127,7 @@ class Workers(Multiprocess):
 
     @sockets.setter
     def sockets(self, sockets: list[socket.socket]) -> None:
-        pass
+        pass  # uvicorn's constructor sets them
 
     def _bind_socket(self) -> socket.socket:
         new_socket = socket.socket(self._family)
@@ -147,10 +148,10 @@ class Workers(Multiprocess):
         self._close_worker_sockets()
 
     def keep_subprocess_alive(self) -> None:
-        before = {process.pid: process for process in self.processes}
+        processes_by_pid = {process.pid: process for process in self.processes}
         super().keep_subprocess_alive()
         self._close_worker_sockets()
-        for pid, process in before.items():
+        for pid, process in processes_by_pid.items():
             if process not in self.processes:
                 multiprocess.mark_process_dead(pid)
 
@@ -187,7 +188,7 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
     if settings.keys:
         read_keys(settings.keys)
     for name, path in settings.models:
-        ServedModel(name, path).read_kind()  # raises the faults of a model before anything starts
+        ServedModel(name, path).read_kind()  # raises the errors of a faulty model before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
     config = uvicorn.Config("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))

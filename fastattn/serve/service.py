@@ -1,4 +1,4 @@
-"""The calls that all dialects use. Each finds a model, checks a request's size and waits for the model's answer."""
+"""The calls that all dialects use. A call finds a model, checks a request's size and waits for the model's answer."""
 
 import asyncio
 import math
@@ -28,29 +28,30 @@ from fastattn.serve.conversation import Conversation
 from fastattn.serve.metrics import StreamTimer, count_generations, count_translations
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
-from fastattn.serve.stored import FileStore, Stored
+from fastattn.serve.stored import ClientFile, FileStore
 from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.invariants import INVARIANT
 from fastattn.text.languages import iso_code, likely_languages
-from fastattn.text.tool_calls import AnswerParts, SplitAnswer, answer_parts
+from fastattn.text.tool_calls import AnswerParts, SplitAnswer, split_answer
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.capitals import CapitalsTranslator, is_failed
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.translator import Translator
 from fastattn.vectors.sparse import SparseVectors, join_rows
 
-# The caller whose request this is, by the number of a key or by an address: callers take turns. The gate sets it.
+# Who sent the request, by the number of a key or by an address, for callers take turns; and that caller's ``KeyQuota``.
+# The gate (``serve/gate.py``) sets both.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
-# The caller's ``KeyQuota`` (``serve/gate.py``), which the gate sets too.
 QUOTA: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
-TEXTS_AT_ONCE = 16  # texts that are scored in one go; a request is abandoned between two goes if its client has gone
-AUTO = "auto"
+TEXTS_AT_ONCE = 16  # texts of a call that computes in a thread: between two calls a request whose client has gone ends
+AUTO = "auto"  # the source language of a request whose texts' languages are to be detected
 DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
-MOST_STORED, KEPT_GLOSSARY, KEPT_DOCUMENT = 100, 365 * 86_400.0, 3600.0  # of a caller; seconds
-LOOKED_AT = 1 << 16  # bytes of a document in which its language is looked for
+MOST_FILES = 100  # glossaries of a caller, and as many documents
+GLOSSARY_SECONDS, DOCUMENT_SECONDS = 365 * 86_400.0, 3600.0  # how long files are kept
+DETECTION_BYTES = 1 << 16  # the most bytes of a document by which its language is detected
 _TAGS = re.compile("<[^<>]*>")
 
 
@@ -64,7 +65,7 @@ class DetectedLanguage:
 
 @dataclass(frozen=True)
 class TextTranslation:
-    """A text's translation; ``detected`` if the request's source is AUTO, ``links`` if the request asks for them."""
+    """A text's translation; with ``detected`` if the source is AUTO, with ``links`` if the request asks for these."""
 
     text: str
     source: str
@@ -76,41 +77,43 @@ class TextTranslation:
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Answers of the model with a name, best first or as drawn.
+    """A language model's answers to a request, those to the same prompt best first or as drawn.
 
-    parts   of each answer to a conversation
-    decode  token ids to text
-    prompts, scores  of continuations: the prompts' texts, and TextScores where the request wants them
+    model          the model's name
+    split_answers  the parts of each answer to a conversation; empty for continuations
+    decode         from token ids to text
+    prompts        the texts of the prompts that are continued
+    scores         these prompts' scores if the request asks for them
     """
 
     model: str
     generations: list[Generation]
-    parts: list[SplitAnswer]
+    split_answers: list[SplitAnswer]
     decode: Callable[[Sequence[int]], str]
     prompts: Sequence[str] = ()
     scores: Sequence[TextScore] = ()
 
 
 class Service:
-    """What a server's models answer, to several requests at once."""
+    """The calls of all dialects to a server's models, and the files that clients leave."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
         folder = Path(settings.folder or f"{tempfile.gettempdir()}/fastattn-serve-{uuid.uuid4().hex}")
         self._own_folder = None if settings.folder else folder
-        self.glossaries = FileStore(folder / "glossaries", MOST_STORED, KEPT_GLOSSARY)
-        self.documents = FileStore(folder / "documents", MOST_STORED, KEPT_DOCUMENT)
+        self.glossaries = FileStore(folder / "glossaries", MOST_FILES, GLOSSARY_SECONDS)
+        self.documents = FileStore(folder / "documents", MOST_FILES, DOCUMENT_SECONDS)
 
     def close(self) -> None:
-        """Remove what clients left, unless it is in a folder of several processes."""
+        """Remove clients' files, unless the folder is one that the settings name."""
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
-        """(source, target) -> name of the first model that translates so; to be read after ``ModelStore.load_all``."""
+        """(source, target) -> name of the first model for these languages; to be read after ``ModelStore.load_all``."""
         names = self.models.names_of((Translator,))
-        return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
+        return {pair: name for name in reversed(names) for pair in self.models.entries[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:
@@ -131,9 +134,10 @@ class Service:
         glossary: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[TextTranslation]:
-        """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model.
+        """Each text's translation; ``source`` may be AUTO. A Refusal for a pair of languages without a model.
 
         glossary  term -> translation
+        options   options of ``Translator.translate``
         """
         charge = self.check_size(texts)
         target = language_code(target)
@@ -144,17 +148,17 @@ class Service:
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
         codes = [language_code(source, sources) if language is None else language.language for language in detected]
-        names = {code: self._translator_of(code, target) for code in dict.fromkeys(codes)}
+        model_names = {code: self._translator_name(code, target) for code in dict.fromkeys(codes)}
         charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
         translations: list[Any] = [None] * len(texts)
-        for code, name in names.items():
+        for code, name in model_names.items():
             positions = [b for b, text_code in enumerate(codes) if text_code == code]
             async with self.models.use(name) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
-                if self.models.served[name].takes_languages:
+                if self.models.entries[name].takes_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
                 results = await _translated(model, [texts[b] for b in positions], glossary, arguments | options)
                 count_translations(name, results)
@@ -175,9 +179,9 @@ class Service:
         glossary: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[tuple[bytes, str]]:
-        """(its translation, its language) of each document; ``options`` of ``translate_document``.
+        """(translation, source language) of each document. Characters are charged and bounded as the model gets them.
 
-        Characters are charged and bounded as the model gets them.
+        options  options of ``translate_document``
         """
         self.check_size([""] * len(documents))
         target = language_code(target)
@@ -186,20 +190,20 @@ class Service:
             raise Refusal(400, f"name the source language: it is not found in {form}")
         languages = [language_code(source, sources)] * len(documents)
         if source == AUTO:
-            languages = [(await self.detect(visible(document), sources))[0].language for document in documents]
-        names = {language: self._translator_of(language, target) for language in dict.fromkeys(languages)}
+            languages = [(await self.detect(visible_text(document), sources))[0].language for document in documents]
+        model_names = {language: self._translator_name(language, target) for language in dict.fromkeys(languages)}
         results: list[tuple[bytes, str]] = []
-        followers: dict[str, Any] = {}  # by language: a glossary takes a while to compile
+        glossary_translators: dict[str, Any] = {}  # by source language, since a glossary takes a while to compile
         meter = Meter(self.settings.characters)
         try:
             for document, language in zip(documents, languages):
-                if self.models.served[names[language]].takes_languages:
+                if self.models.entries[model_names[language]].takes_languages:
                     options |= {"source_lang": language, "target_lang": target}
-                async with self.models.use(names[language]) as model:
-                    if glossary and language not in followers:
-                        followers[language] = await asyncio.to_thread(model.with_glossary, glossary)
-                    careful = CapitalsTranslator(GuardedTranslator(followers.get(language, model)))
-                    translator = MeteredTranslator(careful, meter)
+                async with self.models.use(model_names[language]) as model:
+                    if glossary and language not in glossary_translators:
+                        glossary_translators[language] = await asyncio.to_thread(model.with_glossary, glossary)
+                    inner = glossary_translators.get(language, model)
+                    translator = MeteredTranslator(CapitalsTranslator(GuardedTranslator(inner)), meter)
                     translate = partial(translate_document, translator, language=target, **options)
                     results.append((bytes(await asyncio.to_thread(translate, document, form)), language))
         finally:
@@ -208,7 +212,7 @@ class Service:
 
     async def translate_upload(
         self, name: str, content: bytes, source: str, target: str, glossary: Mapping[str, str] | None = None
-    ) -> Stored:
+    ) -> ClientFile:
         """Translate a document by the form that its file's name tells, and keep the translation for the caller."""
         if (form := form_of(name)) not in DOCUMENT_FORMS:
             raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
@@ -216,11 +220,11 @@ class Service:
         ((translated, _),) = await self.translate_documents(
             [content], form, source, target, glossary=glossary, name=printable(name)
         )
-        fields = {"name": name, "characters": len(visible(content))}
+        fields = {"name": name, "characters": len(visible_text(content))}
         return await asyncio.to_thread(partial(self.documents.put, CALLER.get(), translated, **fields))
 
-    def _translator_of(self, source: str, target: str) -> str:
-        """The name of the model that translates so; Refusal if there is none."""
+    def _translator_name(self, source: str, target: str) -> str:
+        """The name of the model that translates between two languages; Refusal if there is none."""
         if (source, target) not in self.pairs:
             sources = list_codes(self.sources.get(target, ()))
             raise Refusal(400, f"no model translates from {source!r} to {target!r}; from {sources}")
@@ -229,15 +233,15 @@ class Service:
     async def translate_pages(
         self, texts: Sequence[str], source: str, target: str, **options: Any
     ) -> list[tuple[str, str]]:
-        """(its translation, its language) of each text in HTML, whatever charset it names."""
+        """(translation, source language) of each text of HTML, whatever charset the HTML names."""
         pages = [BYTE_ORDER_MARK + text.encode() for text in texts]
-        answers = await self.translate_documents(pages, "html", source, target, **options)
-        return [(page.decode("utf-8-sig"), language) for page, language in answers]
+        translations = await self.translate_documents(pages, "html", source, target, **options)
+        return [(page.decode("utf-8-sig"), language) for page, language in translations]
 
-    async def detect(self, text: str, among: Sequence[str] = ()) -> list[DetectedLanguage]:
-        """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
-        ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
-        return [DetectedLanguage(code, round(100 * probability, 1)) for code, probability in ranked]
+    async def detect(self, text: str, candidates: Sequence[str] = ()) -> list[DetectedLanguage]:
+        """The likely languages of a text, most likely first, of the candidates if given; confidence is among all."""
+        likely = await asyncio.to_thread(likely_languages, text, tuple(candidates))
+        return [DetectedLanguage(code, round(100 * probability, 1)) for code, probability in likely]
 
     async def embed(
         self, texts: Sequence[Any], model: str | None, *, truncate: bool, count: bool = False, **options: Any
@@ -246,6 +250,7 @@ class Service:
 
         texts     texts, or lists of token ids of the model's vocabulary
         truncate  whether a text longer than the model reads is cut; if not, the request is refused
+        options   options of ``Encoder.encode``
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
@@ -255,13 +260,13 @@ class Service:
                 raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
             charge()
             vectors_BD = await encoder.encode_async(decoded_texts, caller=CALLER.get(), **arguments)
-            tokens = int((await asyncio.to_thread(encoder.count_tokens, decoded_texts)).sum()) if count else 0
-        return vectors_BD, tokens, name
+            token_count = int((await asyncio.to_thread(encoder.count_tokens, decoded_texts)).sum()) if count else 0
+        return vectors_BD, token_count, name
 
     async def rank(
         self, query: str, texts: Sequence[str], *, raw: bool, truncate: bool, model: str | None = None
     ) -> tuple[list[tuple[int, float]], str]:
-        """((number, score) of each text, the best for the query first; the model's name)."""
+        """((its number, its score) of each text, the best for the query first; the model's name)."""
         scores, name = await self.score_pairs(
             [(query, text) for text in texts], raw=raw, truncate=truncate, model=model
         )
@@ -271,15 +276,15 @@ class Service:
     async def score_pairs(
         self, pairs: Sequence[tuple[str, str]], *, raw: bool = False, truncate: bool = True, model: str | None = None
     ) -> tuple[list[float], str]:
-        """(the score of each pair, the model's name); ``raw``: the model's own numbers."""
-        distinct = list(dict.fromkeys(first for first, _ in pairs))
-        charge = self.check_size([*distinct, *(second for _, second in pairs)])
+        """(the score of each pair, the model's name); ``raw``: scores without the model's activation function."""
+        distinct_firsts = dict.fromkeys(first for first, _ in pairs)  # a query counts once
+        charge = self.check_size([*distinct_firsts, *(second for _, second in pairs)])
         name = self.models.find(model, CrossEncoder)
         async with self.models.use(name) as scorer:
             await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
-            return await _in_slices(lambda part: score(part).tolist(), pairs), name
+            return await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs), name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
@@ -290,31 +295,29 @@ class Service:
             labels: list[Any] = [None] * len(texts)
             for is_single in (True, False):
                 positions = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
-                for start in range(0, len(positions), TEXTS_AT_ONCE):
-                    batch = positions[start : start + TEXTS_AT_ONCE]
-                    batch_texts = [texts[b][0] if is_single else texts[b] for b in batch]
-                    for b, ranked in zip(batch, await asyncio.to_thread(model.classify, batch_texts)):
-                        labels[b] = ranked
+                inputs = [texts[b][0] if is_single else texts[b] for b in positions]
+                for b, text_labels in zip(positions, await _in_slices(model.classify, inputs)):
+                    labels[b] = text_labels
             return labels
 
-    async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
-        """Each text's tokens, also those behind the most that the model reads."""
+    async def tokenize(self, texts: Sequence[str], special_tokens: bool) -> list[list[TextToken]]:
+        """Each text's tokens, with those that are too many for the model, and with special tokens if asked for."""
         charge = self.check_size(texts)
         name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
         charge()
         async with self.models.use(name) as model:
-            read = partial(model.tokenize, special_tokens=special)
-            return await asyncio.to_thread(lambda: list(map(read, texts)))
+            tokenize = partial(model.tokenize, special_tokens=special_tokens)
+            return await asyncio.to_thread(lambda: list(map(tokenize, texts)))
 
     async def similarities(self, source: str, texts: Sequence[str], **options: Any) -> list[float]:
-        """How similar each text is to the source, by the only encoder's function."""
+        """How similar each text is to the source, by the similarity function of the only encoder."""
         vectors_BD, _, name = await self.embed([source, *texts], None, truncate=True, **options)
         async with self.models.use(name) as encoder:
             similarities: list[float] = encoder.similarity(vectors_BD[0], vectors_BD[1:])[0].tolist()
         return similarities
 
     async def embed_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """float32 [tokens, dimension] of each text."""
+        """The vectors of each text's tokens, float32 [tokens, dimension]."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, Encoder)) as encoder:
             charge()
@@ -325,15 +328,16 @@ class Service:
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
             charge()
-            rows = await _in_slices(lambda part: [encoder.encode(text, **options).row(0) for text in part], texts)
+            encode = partial(encoder.encode, **options)
+            rows = await _in_slices(lambda text_slice: [encode(text).row(0) for text in text_slice], texts)
             return join_rows(rows, encoder.dimension)
 
-    async def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of token ids."""
-        charge = self.check_size([" " * len(ids) for ids in rows])
+    async def decode(self, id_lists: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each list of token ids."""
+        charge = self.check_size([" " * len(ids) for ids in id_lists])
         async with self.models.use(self.models.find(None, Encoder)) as encoder:
             charge()
-            return await asyncio.to_thread(_texts_of, encoder, rows)
+            return await asyncio.to_thread(_texts_of, encoder, id_lists)
 
     async def converse(self, model: str | None, conversation: Conversation) -> ModelAnswers:
         """The answers to a conversation, best first or as drawn."""
@@ -341,22 +345,22 @@ class Service:
         name = self.models.find(model, Generator)
         charge()
         async with self.models.use(name) as generator:
-            arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
+            arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
             count_generations(name, generations)
-            parts = [answer_parts(generation.text, *splitting) for generation in generations]
-            return ModelAnswers(name, generations, parts, generator.decode)
+            split_answers = [split_answer(generation.text, *splitting_arguments) for generation in generations]
+            return ModelAnswers(name, generations, split_answers, generator.decode)
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
-        """The ("reasoning" | "content", text) of an answer as they come, then ModelAnswers."""
+        """The pieces of an answer, ("reasoning" | "content", text), as they come, then ModelAnswers."""
         charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             charge()
-            arguments, splitting = await asyncio.to_thread(_prepared, conversation, generator)
-            parts, timer = AnswerParts(*splitting), StreamTimer(name)
-            async for piece in generator.stream_async(caller=CALLER.get(), **arguments):
+            arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
+            parts, timer = AnswerParts(*splitting_arguments), StreamTimer(name)
+            async for piece in generator.stream_async(caller=CALLER.get(), **arguments):  # the last is the Generation
                 timer.tick()
                 for part in parts.add(piece) if isinstance(piece, str) else parts.end():
                     yield part
@@ -366,14 +370,14 @@ class Service:
     async def complete(
         self, model: str | None, prompts: Sequence[Any], with_scores: bool = False, **options: Any
     ) -> ModelAnswers:
-        """The continuations of each prompt, a text or token ids; ``with_scores``: the prompts' TextScores too."""
+        """The continuations of prompts, texts or token ids, with the prompts' TextScores if ``with_scores``."""
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             texts, charge = await self._checked_texts(generator, prompts)
             charge()
-            best = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
-            generations = [generation for first in best for generation in (first, *first.alternatives)]
-            count_generations(name, generations, len(best))
+            results = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
+            generations = [generation for best in results for generation in (best, *best.alternatives)]
+            count_generations(name, generations, len(results))
             scores = await _in_slices(generator.score, prompts) if with_scores else []
             return ModelAnswers(name, generations, [], generator.decode, texts, scores)
 
@@ -393,15 +397,16 @@ class Service:
                     yield ModelAnswers(name, [piece], [], generator.decode, texts)
 
     async def _checked_texts(self, model: Any, texts: Sequence[Any]) -> tuple[list[str], Callable[[], None]]:
-        """(the texts, also of token ids; ``check_size`` of characters or tokens, whichever are more)."""
+        """(the texts, token ids decoded; the result of ``check_size`` by characters or ids, whichever are more)."""
         self.check_size([text if isinstance(text, str) else " " * len(text) for text in texts])
         decoded_texts = await asyncio.to_thread(_texts_of, model, texts)
-        longer = [max(decoded, " " * len(text), key=len) for decoded, text in zip(decoded_texts, texts)]
-        return decoded_texts, self.check_size(longer)
+        longer_texts = [max(decoded, " " * len(text), key=len) for decoded, text in zip(decoded_texts, texts)]
+        return decoded_texts, self.check_size(longer_texts)
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
-        """A Refusal for more texts or characters than one request may have. Returns a function, to be called after all
-        other checks, that takes the characters from the caller's quota.
+        """A function that takes the texts' characters from the caller's quota, to be called after all other checks.
+
+        A Refusal for more texts or characters than a request may have.
         """
         if len(texts) > self.settings.items:
             raise Refusal(413, f"a request may have {self.settings.items} texts, this one has {len(texts)}")
@@ -411,14 +416,14 @@ class Service:
         return partial(QUOTA.get().take, characters)
 
 
-def _prepared(conversation: Conversation, generator: Generator) -> tuple[dict[str, Any], tuple[list[str], bool]]:
-    """(the arguments of the call, those of ``AnswerParts``)."""
+def _arguments_of(conversation: Conversation, generator: Generator) -> tuple[dict[str, Any], tuple[list[str], bool]]:
+    """(the arguments of ``Generator.generate``, the arguments of ``AnswerParts``)."""
     arguments = conversation.arguments(generator.chat_template)
-    return arguments, conversation.splitting(generator.chat_template, arguments)
+    return arguments, conversation.splitting_arguments(generator.chat_template, arguments)
 
 
 def _texts_of(model: Any, texts: Sequence[Any]) -> list[str]:
-    """Texts, and what token ids in the place of a text say."""
+    """The texts, with token ids in the place of a text decoded."""
     return [text if isinstance(text, str) else model.decode(text) for text in texts]
 
 
@@ -451,7 +456,7 @@ async def _translated(
 
 
 async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any]) -> list[Any]:
-    """The results of a call for some texts at a time, between which a request can end whose client has gone."""
+    """The results of calls in a thread, each with a few of the texts; a cancelled request ends between two calls."""
     results: list[Any] = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         results += await asyncio.to_thread(call, texts[start : start + TEXTS_AT_ONCE])
@@ -459,20 +464,20 @@ async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any])
 
 
 class Meter:
-    """Charges a request's caller for the characters that documents' texts have, and refuses more than ``most``.
+    """Charges a request's caller for the characters of documents' texts, and refuses more than ``limit``.
 
-    is_over  set where the request has ended: no further text is translated
+    is_over  set when the request has ended, so that no further text is translated
     """
 
-    def __init__(self, most: int):
-        self._most, self._characters, self.is_over = most, 0, False
+    def __init__(self, limit: int):
+        self._limit, self._characters, self.is_over = limit, 0, False
 
     def count(self, texts: Iterable[str]) -> Iterator[str]:
         """The texts, one by one, each after its charge."""
         for text in texts:
             self._characters += len(text)
-            if self.is_over or self._characters > self._most:
-                raise Refusal(413, f"a request may have {self._most} characters, this document has more")
+            if self.is_over or self._characters > self._limit:
+                raise Refusal(413, f"a request may have {self._limit} characters, this document has more")
             QUOTA.get().take(len(text))
             yield text
 
@@ -489,9 +494,9 @@ class MeteredTranslator:
         return results
 
 
-def visible(document: bytes) -> str:
-    """About the text of a document, for finding its language."""
-    return _TAGS.sub(" ", document[:LOOKED_AT].decode("utf-8", "replace"))
+def visible_text(document: bytes) -> str:
+    """Roughly the text at a document's beginning, without tags, by which its language is detected."""
+    return _TAGS.sub(" ", document[:DETECTION_BYTES].decode("utf-8", "replace"))
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
@@ -503,16 +508,16 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
             raise Refusal(413, f"text {number} has {tokens} tokens, {advice}")
 
 
-def language_code(code: str, among: Sequence[str] = ()) -> str:
-    """A client's code of a language as this server's models have it: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
+def language_code(code: str, model_codes: Sequence[str] = ()) -> str:
+    """A client's code of a language as this server's models write it: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
 
-    among  the models' codes: a code with a script that they lack becomes the code without the script, if they have that
+    model_codes  if the models lack the code with its script and have it without, it is returned without
     """
     if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")
     language = iso_code(code.strip().lower())
     without_script = language.partition("-")[0]
-    return without_script if without_script in among and language not in among else language
+    return without_script if without_script in model_codes and language not in model_codes else language
 
 
 def list_codes(codes: Any) -> str:

@@ -1,4 +1,4 @@
-"""The settings of a server, as plain data, which its worker processes get too."""
+"""The settings of a server, as plain data that its worker processes read from the environment."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import open_text
 from fastattn.system.records import dataclass
 
-VARIABLE = "FASTATTN_SERVE"  # the environment variable in which worker processes find the settings
+SETTINGS_VARIABLE = "FASTATTN_SERVE"  # the environment variable in which worker processes find the settings
 HEAD_BYTES = 16 << 10  # the most bytes of a request's line and headers
 
 
 class Refusal(FastattnError):
-    """An answer to a request that is an HTTP status of 4xx or 5xx and one line.
+    """What makes the answer to a request an HTTP status of 4xx or 5xx with a message of one line.
 
     retry_after  seconds after which the client may send the request again; None: sending it again is of no use
     """
@@ -37,12 +37,12 @@ class ServerSettings:
     characters: int = 50_000  # the most characters of all texts of a request together
     items: int = 1_000  # the most texts of a request
     requests: int = 256  # the most requests in progress at once, including those that wait for a model
-    timeout: float = 120.0  # of a request, from its first byte to the last byte of its answer
+    timeout: float = 120.0  # the most time from a request's first byte to the last byte of its answer
     origins: tuple[str, ...] = ()  # origins of pages from which browsers may send requests (CORS)
     keys: str = ""  # a file of API keys; "": no request needs a key
     log_texts: bool = False  # whether the log has the bodies of requests
     strict: bool = False  # whether unknown fields of requests are refused
-    folder: str = ""  # of glossaries and documents, which worker processes share; "": each server's own
+    folder: str = ""  # of glossaries and documents, shared by worker processes; "": each process makes its own
 
     @property
     def body_bytes(self) -> int:
@@ -50,18 +50,18 @@ class ServerSettings:
         return 12 * self.characters + 64 * self.items + 4096
 
     def publish(self) -> None:
-        """Make the settings available to ``published``, in this process and its children."""
-        os.environ[VARIABLE] = json.dumps(asdict(self))
+        """Make the settings available to ``from_environment``, in this process and its children."""
+        os.environ[SETTINGS_VARIABLE] = json.dumps(asdict(self))
 
     @classmethod
-    def published(cls) -> "ServerSettings":
-        fields = json.loads(os.environ[VARIABLE])
+    def from_environment(cls) -> "ServerSettings":
+        fields = json.loads(os.environ[SETTINGS_VARIABLE])
         fields["models"], fields["origins"] = tuple(map(tuple, fields["models"])), tuple(fields["origins"])
         return cls(**fields)
 
 
 def read_keys(path: str) -> dict[bytes, int]:
-    """Read key -> characters a minute (0: no quota) from a file. A line has a key and perhaps a blank and the quota.
+    """Key -> characters a minute (0: no quota), from a file. A line has a key, perhaps followed by a blank and a quota.
 
     Empty lines and lines that begin with # are skipped. Raises InputError for a file or a line that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What clients leave with a server: glossaries and translated documents, as files that all its processes share."""
+"""Clients' glossaries and translated documents, as files that all processes of a server share."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from fastattn.system.atomic_files import write_whole
 ID = re.compile("[0-9a-f]{32}")
 
 
-class Stored(NamedTuple):
-    """A stored file: its fields, and its content."""
+class ClientFile(NamedTuple):
+    """A caller's file: its content, and what describes the content."""
 
     id: str
     fields: dict[str, Any]
@@ -23,19 +23,19 @@ class Stored(NamedTuple):
 
 
 class FileStore:
-    """Files of one kind.
+    """Files of one kind in a folder.
 
-    most     of each caller
-    seconds  after which a file goes
+    limit    the most files of a caller
+    seconds  the age at which a file is removed
     """
 
-    def __init__(self, folder: Path, most: int, seconds: float):
-        self._folder, self._most, self._seconds = folder, most, seconds
+    def __init__(self, folder: Path, limit: int, seconds: float):
+        self._folder, self._limit, self._seconds = folder, limit, seconds
 
-    def put(self, caller: Hashable, content: bytes, **fields: Any) -> Stored:
-        """Keep content for a caller; Refusal as ``check_room``."""
+    def put(self, caller: Hashable, content: bytes, **fields: Any) -> ClientFile:
+        """Keep content for a caller; raises what ``check_room`` raises."""
         self.check_room(caller)
-        stored = Stored(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
+        stored = ClientFile(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(0o700, exist_ok=True)
         (self._folder / f"{stored.id}.content").write_bytes(content)
@@ -45,36 +45,36 @@ class FileStore:
 
     def check_room(self, caller: Hashable) -> None:
         """Refusal if the caller has as many files as a caller may have."""
-        if len(self.of(caller)) >= self._most:
-            raise Refusal(429, f"{self._most} files are kept for each caller: delete some")
+        if len(self.files_of(caller)) >= self._limit:
+            raise Refusal(429, f"{self._limit} files are kept for each caller: delete some")
 
-    def of(self, caller: Hashable) -> list[Stored]:
-        """The caller's files without their contents, oldest first; those of all callers that are too old go."""
+    def files_of(self, caller: Hashable) -> list[ClientFile]:
+        """The caller's files without their contents, oldest first; removes all callers' files that are too old."""
         files = [self._read(path.stem, caller) for path in self._folder.glob("*.json")]
         return sorted(filter(None, files), key=lambda stored: stored.fields["created"])
 
-    def get(self, caller: Hashable, name: str) -> Stored:
-        """One of the caller's files; Refusal if there is none with this id."""
-        name = name.replace("-", "")
-        stored = self._read(name, caller) if ID.fullmatch(name) else None
+    def get(self, caller: Hashable, id: str) -> ClientFile:
+        """The caller's file with this id, perhaps written with hyphens; Refusal if there is none."""
+        id = id.replace("-", "")
+        stored = self._read(id, caller) if ID.fullmatch(id) else None
         if stored is None:
             raise Refusal(404, "there is nothing with this id")
-        return stored._replace(content=(self._folder / f"{name}.content").read_bytes())
+        return stored._replace(content=(self._folder / f"{id}.content").read_bytes())
 
-    def delete(self, caller: Hashable, name: str) -> None:
-        self._remove(self.get(caller, name).id)
+    def delete(self, caller: Hashable, id: str) -> None:
+        self._remove(self.get(caller, id).id)
 
-    def _read(self, name: str, caller: Hashable) -> Stored | None:
-        """The caller's file of this id, if it is there and not too old."""
+    def _read(self, id: str, caller: Hashable) -> ClientFile | None:
+        """The caller's file with this id, without its content; None if there is none or it was removed as too old."""
         try:
-            entry = json.loads((self._folder / f"{name}.json").read_bytes())
+            entry = json.loads((self._folder / f"{id}.json").read_bytes())
         except FileNotFoundError:  # another process may have removed it
             return None
         if time.time() - entry["fields"]["created"] > self._seconds:
-            self._remove(name)
+            self._remove(id)
             return None
-        return Stored(name, entry["fields"], b"") if entry["caller"] == str(caller) else None
+        return ClientFile(id, entry["fields"], b"") if entry["caller"] == str(caller) else None
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, id: str) -> None:
         for suffix in (".json", ".content"):
-            (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
+            (self._folder / f"{id}{suffix}").unlink(missing_ok=True)

@@ -50,15 +50,15 @@ def configure(emitter: Emitter, rows) -> None:
     """Give the registers before FULL_HEIGHT ``rows`` rows (i64), 1 to TILE_ROWS, and the others TILE_ROWS."""
     builder = emitter.builder
     with builder.goto_entry_block():
-        place = builder.alloca(ir.ArrayType(I64, 8))
-    place.align = 8
+        configuration = builder.alloca(ir.ArrayType(I64, 8))
+    configuration.align = 8
     low, high = sum(1 << 8 * n for n in range(FULL_HEIGHT)), sum(TILE_ROWS << 8 * n for n in range(FULL_HEIGHT, 8))
-    by_register = builder.or_(builder.mul(rows, I64(low)), I64(high))
-    wide = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
-    # byte 0: the palette; from byte 16 on 16 bits a register: the bytes of a row; from byte 48 on 8 bits each: the rows
-    for n, word in enumerate([I64(1), I64(0), wide, wide, I64(0), I64(0), by_register, I64(0)]):
-        builder.store(word, builder.gep(place, [I64(0), I64(n)]))
-    _emit(emitter, "configure", builder.bitcast(place, _I8.as_pointer()))
+    row_counts = builder.or_(builder.mul(rows, I64(low)), I64(high))
+    row_bytes = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
+    # byte 0: the palette; from byte 16 on the bytes of a row, 16 bits a register; from byte 48 on the rows, 8 bits each
+    for n, word in enumerate([I64(1), I64(0), row_bytes, row_bytes, I64(0), I64(0), row_counts, I64(0)]):
+        builder.store(word, builder.gep(configuration, [I64(0), I64(n)]))
+    _emit(emitter, "configure", builder.bitcast(configuration, _I8.as_pointer()))
 
 
 def release(emitter: Emitter) -> None:
@@ -75,13 +75,14 @@ def _move(emitter: Emitter, instruction: str, register: int, address, distance) 
 
 
 def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int], operands, blocks, sums, ahead):
-    """Emit one pass: ``rows`` registers of rows times some columns of registers, to ``sums``, (address, row).
+    """Emit one pass: ``rows`` registers of rows times some of a panel's columns of registers.
 
     operands  (a, a_row, b, b_step): addresses and distances
+    sums      (address, bytes from row to row), written
     ahead     (address, bytes a block) of the memory that the pass prefetches, or None
 
-    Products of bfloat16 are summed in float32 from zero, even and odd values apart; then both sums are added to each
-    other and to the accumulator. Subnormal numbers count as zero.
+    The instruction sums products of bfloat16 in float32 from zero, even and odd values apart; then it adds both sums to
+    each other and to the accumulator. Subnormal numbers count as zero.
     """
     builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
@@ -89,20 +90,20 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
         _emit(emitter, "zero", _I8(n))
 
     def multiply_block(block):
-        at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
+        skip, b_skip = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
-            _move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), at), a_row)
+            _move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), skip), a_row)
         for j, column in enumerate(columns):
-            place = builder.add(builder.add(b, I64(column * TILE_BYTES)), below)
-            _move(emitter, "load", SUMS + rows + j, place, b_step)
+            b_address = builder.add(builder.add(b, I64(column * TILE_BYTES)), b_skip)
+            _move(emitter, "load", SUMS + rows + j, b_address, b_step)
         for n, (i, j) in enumerate(pairs):
             _emit(emitter, precision, _I8(n), _I8(SUMS + i), _I8(SUMS + rows + j))
         if ahead is not None:
             address, size = ahead
             prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
 
-    emitter.each(blocks, 1, multiply_block)
+    emitter.for_each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
         _move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
@@ -127,8 +128,7 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
                 emit_products(emitter, precision, 2, columns[2:], operands, blocks, sums, None)
         with few:
             emit_products(emitter, precision, 1, columns, operands, blocks, sums, ahead)
-    whole = builder.icmp_signed(">", remaining, I64(MOST_ROWS))
-    rows = builder.select(whole, I64(MOST_ROWS), remaining)
+    rows = builder.select(builder.icmp_signed(">", remaining, I64(MOST_ROWS)), I64(MOST_ROWS), remaining)
     skips = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, read=emitter.load):
@@ -152,7 +152,7 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
         for skip, value in zip(skips, values, strict=True):
             emitter.store(value, builder.add(out_at, skip))
 
-    emitter.each(rows, 1, finish_row)
+    emitter.for_each(rows, 1, finish_row)
 
 
 def make_amx_linear_tile(vectors: int = TARGET.vectors):

@@ -13,10 +13,10 @@ SIZE = LANES * 4  # bytes of a vector
 LINE = 64  # bytes of a cache line, on most CPUs
 LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
 
-# The tiles of scores.py, whose accumulators are whole groups of LANES: their rows and queries.
+# Rows and queries of the tiles of scores.py, whose accumulators are whole groups of LANES.
 ROWS, QUERIES = (4, 4) if TARGET.registers == 32 else (4, 2)
 ROWS_OF_ONE = ROWS * QUERIES  # rows of a tile of one query
-WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they take int16, half a vector at a time
+WHOLE_BYTES = TARGET.int8 == "vnni"  # whether products take whole bytes; else they take int16, half a vector at a time
 
 # A tile register: its greatest number of rows, the bytes of a row, and the steps of a product.
 TILE_ROWS, TILE_BYTES, TILE_STEPS = 16, 64, 16
@@ -25,11 +25,10 @@ TILE_ROWS, TILE_BYTES, TILE_STEPS = 16, 64, 16
 STAGED_ROWS, STAGED_START = (TILE_ROWS, TILE_BYTES) if TARGET.tiles else (1, 1)
 
 # Weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32; bytes of a
-# group of one output in a panel, of 4 bits 16 and two float16, of 8 bits 32 and one; rows of a tile, whose float sums
-# stay in registers.
+# group of one output in a panel, 16 and two float16 with 4 bits, 32 and one float16 with 8 bits; rows of a tile, whose
+# float sums stay in registers.
 GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP, PACKED_GROUP_8 = 32, 40, 20, 34
 GROUPED_ROWS = 12 if TARGET.registers == 32 else 6
-
 
 # Rows of float32, or of weights; with a distance of 0 one row, repeated.
 Rows = namedtuple("Rows", "address distance")

@@ -38,12 +38,12 @@ class BFloat(ir.types.Type):
 class Arithmetic(Format):
     """One way to multiply: its operands' format, and the instructions.
 
-    spread   (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
-    adjacent  (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
-    operand  (emitter, address) -> B's operand of ``add``: LANES words.
-    add      (emitter, operand of A, operand of B, sums) -> the sums plus the products.
-    rows     of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
-             rows by LANES / 2 columns, and an operand of B has LANES / 2 columns.
+    spread      (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
+    adjacent    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
+    operand     (emitter, address) -> B's operand of ``add``: LANES words.
+    add         (emitter, operand of A, operand of B, sums) -> the sums plus the products.
+    rows        of A in one operand of ``add``: 2 if the instruction multiplies matrices. The sums are then blocks of 2
+                rows by LANES / 2 columns, and an operand of B has LANES / 2 columns.
     single_row  the arithmetic of one row of A and unpacked rows of B, if ``rows`` is 2.
     """
 
@@ -67,8 +67,8 @@ def _spread_word(emitter: Emitter, address):
 def _spread_float(emitter: Emitter, address):
     value = emitter.read(address, F32, 1)
     if emitter.target.by_lane:
-        # without the fence LLVM loads and duplicates at once, which needs the multiply-adds' units: a tile's step then
-        # takes 15.5 cycles of a Neoverse N1 instead of 12 (8.4 of a V1 instead of 6, by LLVM's models)
+        # without the fence LLVM loads and duplicates in one instruction, which takes the multiply-adds' units: a tile's
+        # step then takes 15.5 cycles of a Neoverse N1 instead of 12 (8.4 of a V1 instead of 6, by LLVM's models)
         value = emitter.call("llvm.arithmetic.fence.f32", F32, value)
     return emitter.splat(value)
 
@@ -121,7 +121,7 @@ def add_pairwise(emitter: Emitter, spread, operand, total):
 
 
 def _by_instruction(name: str, element: ir.Type) -> Callable:
-    """``add`` by an instruction on vectors of ``element``; its name may contain {}, the number of the sums' bits."""
+    """``add`` by an instruction on vectors of ``element``; ``name`` may contain {}, the number of the sums' bits."""
     per_lane = 2 if isinstance(element, BFloat) else 4
 
     def add(emitter: Emitter, spread, operand, total):
@@ -131,27 +131,28 @@ def _by_instruction(name: str, element: ir.Type) -> Callable:
     return add
 
 
-def _part_pairs(emitter: Emitter, pairs):
-    """Pairs with all first values before all second ones."""
+def _split_pairs(emitter: Emitter, pairs):
+    """A vector of pairs with all first values before all second values."""
     lanes = emitter.target.lanes
     return emitter.pick(pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
 
 
-def _spread_parted(emitter: Emitter, address):
+def _spread_split(emitter: Emitter, address):
     return _spread_pair(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
-def _parted_adjacent(emitter: Emitter, address):
-    return _halves(emitter, _part_pairs(emitter, emitter.read(address, _vector(emitter, I16, 2), 1)))
+def _adjacent_split(emitter: Emitter, address):
+    return _halves(emitter, _split_pairs(emitter, emitter.read(address, _vector(emitter, I16, 2), 1)))
 
 
 def _halves(emitter: Emitter, pairs):
+    """The lower and the upper half of a vector of two numbers a lane."""
     lanes = emitter.target.lanes
     return [emitter.pick(pairs, range(first, first + lanes)) for first in (0, lanes)]
 
 
-def _widen_parted(emitter: Emitter, address):
-    return _part_pairs(emitter, _widen_pairs(emitter, address))
+def _widen_split(emitter: Emitter, address):
+    return _split_pairs(emitter, _widen_pairs(emitter, address))
 
 
 def _add_long(emitter: Emitter, spread, operand, total):
@@ -211,7 +212,7 @@ INT8 = {
     "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, add_unsigned),
     "sdot": _SDOT,
     "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_matrices, 2, _SDOT),
-    "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_adjacent, _widen_parted, _add_long),
+    "smlal": _arithmetic("int8", "smlal", _spread_split, _adjacent_split, _widen_split, _add_long),
     "pairs": _arithmetic("int8", "pairs", _spread_word, load_words, _widen_pairs, _add_pairs),
     "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
@@ -227,7 +228,7 @@ BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
     "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
     "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_adjacent, _widen_two, add_pairwise),
-    # rows in the form for tile registers; dot products with single rows of weights read it too, and widen it
+    # rows are staged for tile registers; dot products with single rows of weights read them too, and widen them
     "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_pairwise),
 }
 

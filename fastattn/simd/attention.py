@@ -8,7 +8,7 @@ B = e**2b once a key. A division takes as long as several multiply-adds, so two 
 
     v / p + w / q = (v q + w p) / (p q)
 
-Each divisor is at least 1. It is capped at 2**60, so that p q does not overflow; beyond, 2 / p changes no float32.
+Each divisor is at least 1. A cap of 2**60 keeps p q from overflowing; beyond the cap, 2 / p changes no float32.
 """
 
 from llvmlite import ir
@@ -17,13 +17,13 @@ from numba import types
 from fastattn.simd.arguments import LOG2_E, SIZE
 from fastattn.simd.elementary import accurate_tanh, exp2, tanh
 from fastattn.simd.emit import F32, I64, Emitter
-from fastattn.simd.rows import Element, emit_along, emit_lane_sums, emit_row_address
+from fastattn.simd.rows import ElementReader, emit_lane_sums, emit_row_address, emit_row_loops
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
-SHARED = 2  # terms that share a division
+TERMS_PER_DIVISION = 2
 RUN = 16  # terms of a partial sum: one long sum loses more digits
 TERM_BOUND = 2.0**60
 
@@ -45,11 +45,7 @@ def fill_bytes(emitter: Emitter, byte, target, count):
     """Write ``byte`` to ``count`` bytes, rounded up to a multiple of LANES."""
     builder = emitter.builder
     value = emitter.splat(builder.trunc(byte, _BYTE))
-
-    def fill(offset):
-        emitter.store(value, builder.add(target, offset), 1)
-
-    emitter.each(count, LANES, fill)
+    emitter.for_each(count, LANES, lambda offset: emitter.store(value, builder.add(target, offset), 1))
 
 
 @as_intrinsic(types.void, _I, _I, _I)
@@ -65,8 +61,8 @@ def copy_bytes(emitter: Emitter, source, target, count):
         copy(builder.select(builder.icmp_signed("<", offset, last), offset, last), _BYTES)
 
     many = builder.icmp_signed(">=", count, I64(LANES))
-    emitter.each(builder.select(many, count, I64(0)), LANES, copy_vector)
-    emitter.each(builder.select(many, I64(0), count), 1, lambda offset: copy(offset, _BYTE))
+    emitter.for_each(builder.select(many, count, I64(0)), LANES, copy_vector)
+    emitter.for_each(builder.select(many, I64(0), count), 1, lambda offset: copy(offset, _BYTE))
 
 
 @as_intrinsic(types.void, _I, _I, _I)
@@ -76,12 +72,12 @@ def hide_unseen(emitter: Emitter, score, visible, size):
     hidden, zeros = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
     def hide(offset):
-        place = builder.add(score, offset)
+        address = builder.add(score, offset)
         flags = emitter.read(builder.add(visible, builder.lshr(offset, I64(2))), _BYTES, 1)
         mask = builder.icmp_unsigned("!=", flags, zeros)
-        emitter.store(builder.select(mask, emitter.load(place), hidden), place)
+        emitter.store(builder.select(mask, emitter.load(address), hidden), address)
 
-    emitter.each(size, SIZE, hide)
+    emitter.for_each(size, SIZE, hide)
 
 
 def make_any_byte(rows: int, columns: int):
@@ -108,15 +104,15 @@ def make_row_maxima(rows: int):
     def emit(emitter: Emitter, x, x_row, size, top):
         builder = emitter.builder
         starts = emitter.row_addresses(x, x_row, rows)
-        places = [emitter.pointer(builder.add(top, I64(4 * i)), F32) for i in range(rows)]
+        addresses = [emitter.pointer(builder.add(top, I64(4 * i)), F32) for i in range(rows)]
 
         def body(offset, tops):
             values = [emitter.load(builder.add(start, offset)) for start in starts]
             return [emitter.maximum(value, t) for value, t in zip(values, tops, strict=True)]
 
-        old_tops = [emitter.splat(builder.load(place)) for place in places]
-        for place, value in zip(places, emitter.loop(size, SIZE, old_tops, body), strict=True):
-            builder.store(emitter.fold(value, emitter.maximum), place)
+        old_tops = [emitter.splat(builder.load(address)) for address in addresses]
+        for address, value in zip(addresses, emitter.loop(size, SIZE, old_tops, body), strict=True):
+            builder.store(emitter.fold(value, emitter.maximum), address)
 
     return as_routine(f"row_maxima_{rows}", *[_I] * 4)(emit)
 
@@ -131,12 +127,12 @@ def cap_row(emitter: Emitter, x, size, cap):
     inverse = emitter.divide(emitter.constant(1.0), caps)
 
     def body(offset):
-        place = emitter.builder.add(x, offset)
-        value = emitter.load(place)
+        address = emitter.builder.add(x, offset)
+        value = emitter.load(address)
         capped = emitter.multiply(caps, accurate_tanh(emitter, emitter.multiply(value, inverse)))
-        emitter.store(emitter.fma(value, zero, capped), place)
+        emitter.store(emitter.fma(value, zero, capped), address)
 
-    emitter.each(size, SIZE, body)
+    emitter.for_each(size, SIZE, body)
 
 
 def make_exponentials(rows: int):
@@ -151,19 +147,19 @@ def make_exponentials(rows: int):
         builder = emitter.builder
         starts = emitter.row_addresses(x, x_row, rows)
         shifts = [emitter.splat(emitter.load_scalar(builder.add(shift, I64(4 * i)))) for i in range(rows)]
-        total_places = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
+        total_addresses = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
 
         def body(offset, sums):
-            places = [builder.add(start, offset) for start in starts]
-            values = [emitter.subtract(emitter.load(place), s) for place, s in zip(places, shifts, strict=True)]
+            addresses = [builder.add(start, offset) for start in starts]
+            values = [emitter.subtract(emitter.load(address), s) for address, s in zip(addresses, shifts, strict=True)]
             results = [exp2(emitter, value) for value in values]
-            for place, result in zip(places, results, strict=True):
-                emitter.store(result, place)
+            for address, result in zip(addresses, results, strict=True):
+                emitter.store(result, address)
             return [emitter.add(so_far, result) for so_far, result in zip(sums, results, strict=True)]
 
-        sums = emitter.loop(size, SIZE, [emitter.load(place) for place in total_places], body)
-        for place, value in zip(total_places, sums, strict=True):
-            emitter.store(value, place)
+        sums = emitter.loop(size, SIZE, [emitter.load(address) for address in total_addresses], body)
+        for address, value in zip(total_addresses, sums, strict=True):
+            emitter.store(value, address)
 
     return as_routine(f"exponentials_{rows}", *[_I] * 5)(emit)
 
@@ -175,7 +171,8 @@ def _emit_sum_of_quotients(emitter: Emitter, numerators: list, denominators: lis
         products = [emitter.multiply(numerators[n], denominators[n + 1]) for n in pairs]
         numerators = [emitter.fma(numerators[n + 1], denominators[n], products[n // 2]) for n in pairs]
         denominators = [emitter.multiply(denominators[n], denominators[n + 1]) for n in pairs]
-    return emitter.divide(numerators[0], denominators[0])
+    (numerator,), (denominator,) = numerators, denominators
+    return emitter.divide(numerator, denominator)
 
 
 def make_tanh_tile(rows: int, vectors: int, exponential: bool):
@@ -215,41 +212,39 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
                     new_sums.append(total)
             return new_sums
 
-        shared = SHARED if exponential else 1
-        tail_size = builder.mul(builder.urem(steps, I64(shared)), I64(4))
+        terms = TERMS_PER_DIVISION if exponential else 1
+        tail_size = builder.mul(builder.urem(steps, I64(terms)), I64(4))
         whole_size = builder.sub(size, tail_size)
-        initial_sum = emitter.constant(0.0)
-        if exponential:
-            initial_sum = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
+        zero = emitter.constant(0.0)
+        initial_sum = emitter.splat(emitter.load_scalar(builder.add(factors, size))) if exponential else zero
 
         def add_run(start, sums):
             remaining = builder.sub(whole_size, start)
             size = builder.select(builder.icmp_signed("<", remaining, I64(4 * RUN)), remaining, I64(4 * RUN))
-            zeros = [emitter.constant(0.0)] * len(sums)
-            run = emitter.loop(
-                size, 4 * shared, zeros, lambda offset, sums: add(builder.add(start, offset), sums, shared)
-            )
-            return [emitter.add(total, part) for total, part in zip(sums, run)]
+            zeros = [zero] * len(sums)
+            run = emitter.loop(size, 4 * terms, zeros, lambda at, partial: add(builder.add(start, at), partial, terms))
+            return [emitter.add(*totals) for totals in zip(sums, run)]
 
         sums = emitter.loop(whole_size, 4 * RUN, [initial_sum] * (rows * vectors), add_run)
-        if shared > 1:
+        if terms > 1:
             sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole_size, offset), sums, 1))
         for n, value in enumerate(sums):
-            place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
-            emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
+            row, column = builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)
+            address = builder.add(out, builder.add(row, column))
+            emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), address)
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
     return as_routine(name, *[_I] * 8)(emit)
 
 
-@as_array_routine("additive_rows", [None] * 7, Element)
-def additive_rows(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
+@as_array_routine("additive_rows", [None] * 7, ElementReader)
+def additive_rows(reader: ElementReader, emitter: Emitter, query, vector, rows, row_size, index, width, out):
     """``dot_rows`` of one query for additive attention: v . tanh(query + row), times log2(e)."""
 
-    def add(sums, keys, parts):
-        q, factor = parts
+    def add(sums, keys, query_and_v):
+        q, factor = query_and_v
         return [emitter.fma(factor, tanh(emitter, emitter.add(q, key)), total) for key, total in zip(keys, sums)]
 
-    rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
-    sums = emit_along(element, emitter, rows_at, [query, vector], width, [emitter.constant(0.0)] * LANES, add)
+    key_rows = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
+    sums = emit_row_loops(reader, emitter, key_rows, [query, vector], width, [emitter.constant(0.0)] * LANES, add)
     emitter.store(emitter.multiply(emit_lane_sums(emitter, sums, emitter.add), emitter.constant(LOG2_E)), out)

@@ -23,20 +23,18 @@ def make_run_tile(rows: int, vectors: int = TARGET.vectors):
         b_step = I64(emitter.target.columns * arithmetic.b_bytes)
 
         def add(_, values):
-            place, b, ahead, *sums = values
-            a_rows = [emitter.read(builder.add(place, I64(8 * n)), I64) for n in range(rows)]
+            entries, b, ahead, *sums = values
+            a_rows = [emitter.read(builder.add(entries, I64(8 * n)), I64) for n in range(rows)]
             sums = emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, sums, vectors, (ahead, panels.ahead_step))
-            b, ahead = (
-                builder.add(b, builder.mul(steps, b_step)),
-                builder.add(ahead, builder.mul(steps, panels.ahead_step)),
-            )
-            return [builder.add(place, I64(8 * rows)), b, ahead, *sums]
+            b = builder.add(b, builder.mul(steps, b_step))
+            ahead = builder.add(ahead, builder.mul(steps, panels.ahead_step))
+            return [builder.add(entries, I64(8 * rows)), b, ahead, *sums]
 
         starts = [emitter.load(builder.add(bias, column)) for column in columns] * rows
         _, _, _, *sums = emitter.loop(runs, 1, [table, panels.address, panels.ahead, *starts], add)
-        places = [builder.add(row, column) for row in emitter.row_addresses(*out, rows) for column in columns]
-        for value, place in zip(sums, places, strict=True):
-            emitter.store(value, place)
+        targets = [builder.add(row, column) for row in emitter.row_addresses(*out, rows) for column in columns]
+        for value, target in zip(sums, targets, strict=True):
+            emitter.store(value, target)
 
     return as_array_routine(f"run_{rows}_{vectors}", [None, None, None, Panels, Rows, None], arithmetic_of)(emit)
 
@@ -47,7 +45,7 @@ def make_filter_tile(rows: int):
     weights   an array of float32, for its dtype only.
     table     addresses of pixels, int64 [taps, rows].
     skip      the byte at which the first channel begins in a pixel, in a row of filters and in the bias.
-    channels  the number of channels from there on; the tile takes zeros for a panel's further columns.
+    channels  the number of channels from ``skip`` on; the tile takes zeros for a panel's further columns.
     filters   Rows: one a tap.
     out       Rows, written: a panel's columns each.
     """
@@ -61,12 +59,12 @@ def make_filter_tile(rows: int):
 
         def sums_by(load):
             def add(_, values):
-                place, row, *sums = values
+                entries, row, *sums = values
                 weights = line(row, load) * rows
-                pixels = [builder.add(emitter.read(builder.add(place, I64(8 * n)), I64), skip) for n in range(rows)]
+                pixels = [builder.add(emitter.read(builder.add(entries, I64(8 * n)), I64), skip) for n in range(rows)]
                 pixels = [value for pixel in pixels for value in line(pixel, load)]
                 sums = [emitter.fma(*operands) for operands in zip(pixels, weights, sums, strict=True)]
-                return [builder.add(place, I64(8 * rows)), builder.add(row, filters.distance), *sums]
+                return [builder.add(entries, I64(8 * rows)), builder.add(row, filters.distance), *sums]
 
             starts = line(builder.add(bias, skip), load) * rows
             _, _, *sums = emitter.loop(taps, 1, [table, builder.add(filters.address, skip), *starts], add)
@@ -103,33 +101,33 @@ def patch_tile(emitter, table, size, out, distance) -> None:
     """
     b = emitter.builder
     pixels = [[emitter.read(b.add(table, I64(8 * (PIXELS * i + j))), I64) for j in range(4)] for i in range(4)]
-    places = [[b.add(out, b.mul(distance, I64(PIXELS * i + j))) for j in range(4)] for i in range(4)]
+    targets = [[b.add(out, b.mul(distance, I64(PIXELS * i + j))) for j in range(4)] for i in range(4)]
 
     def transform(w, x, y, z):
         return emitter.subtract(w, y), emitter.add(x, y), emitter.subtract(y, x), emitter.subtract(x, z)
 
-    def body(at):
-        values = _both_ways(transform, [[emitter.load(b.add(pixel, at)) for pixel in row] for row in pixels])
-        for value_4, place_4 in zip(values, places):
-            for value, place in zip(value_4, place_4):
-                emitter.store(value, b.add(place, at))
+    def body(offset):
+        values = _both_ways(transform, [[emitter.load(b.add(pixel, offset)) for pixel in row] for row in pixels])
+        for value_4, target_4 in zip(values, targets):
+            for value, target in zip(value_4, target_4):
+                emitter.store(value, b.add(target, offset))
 
-    emitter.each(size, emitter.target.lanes * 4, body)
+    emitter.for_each(size, emitter.target.lanes * 4, body)
 
 
 @as_routine("places", *[types.intp] * 6)
 def place_tile(emitter, products, distance, size, bias, out, row) -> None:
-    """Write ``size`` bytes of each of a patch's 2x2 outputs, plus the bias, from its 16 products; ``out``: rows."""
+    """Write ``size`` bytes of each of a patch's 2x2 outputs, plus the bias, from its 16 products to rows of ``out``."""
     b = emitter.builder
     sources = [[b.add(products, b.mul(distance, I64(PIXELS * i + j))) for j in range(4)] for i in range(4)]
 
     def transform(w, x, y, z):
         return emitter.add(emitter.add(w, x), y), emitter.subtract(emitter.subtract(x, y), z)
 
-    def body(at):
-        values = _both_ways(transform, [[emitter.load(b.add(source, at)) for source in line] for line in sources])
-        start = emitter.load(b.add(bias, at))
-        for value, place in zip(values[0] + values[1], emitter.row_addresses(out, row, 4)):
-            emitter.store(emitter.add(value, start), b.add(place, at))
+    def body(offset):
+        values = _both_ways(transform, [[emitter.load(b.add(source, offset)) for source in line] for line in sources])
+        start = emitter.load(b.add(bias, offset))
+        for value, target in zip(values[0] + values[1], emitter.row_addresses(out, row, 4)):
+            emitter.store(emitter.add(value, start), b.add(target, offset))
 
-    emitter.each(size, emitter.target.lanes * 4, body)
+    emitter.for_each(size, emitter.target.lanes * 4, body)

@@ -14,7 +14,7 @@ ERF = (
     -0.0185622592, 0.0265081078, -0.0388198383, 0.0551085733, -0.0725454539,
     0.0908260196, -0.111182436, 0.137739822, -0.185641289, 0.372107625,
 )  # fmt: skip
-# tanh is a minimax rational, highest power first.
+# tanh(x) is x TANH_ODD(x^2) / TANH_EVEN(x^2), a minimax rational function, highest power first.
 TANH_BOUND = 7.90531110763549805
 TANH_ODD = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
@@ -29,11 +29,11 @@ LOG = (
 
 
 def scale_by_power(e: Emitter, p, n):
-    """p 2**n for integers n, in two factors, each within the exponent's range."""
+    """p 2**n for integers n, by two factors, each within the exponent's range."""
     b = e.builder
     half = b.ashr(n, e.integer(1))
-    for part in (half, b.sub(n, half)):
-        bits = b.shl(b.add(part, e.integer(127)), e.integer(23))
+    for exponent in (half, b.sub(n, half)):
+        bits = b.shl(b.add(exponent, e.integer(127)), e.integer(23))
         p = e.multiply(p, b.bitcast(bits, e.vector))
     return p
 
@@ -77,7 +77,7 @@ def exp2(e: Emitter, x):
     It is cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
     """
     b = e.builder
-    # in this order NaN passes; at the bound the exponent below becomes that of zero
+    # in this order NaN passes; at -127 the exponent of the result becomes that of zero
     p, shifted = _fraction_power(e, e.maximum(e.constant(-127.0), x))
     exponent = b.shl(b.bitcast(shifted, e.integers), e.integer(23))
     return b.bitcast(b.add(b.bitcast(p, e.integers), exponent), e.vector)
@@ -89,8 +89,7 @@ def erf(e: Emitter, x):
     A rational function would need a division, which takes as long as ten multiplications. P's argument is mapped to
     -1 .. 1, so that its coefficients are small.
     """
-    # in this order NaN passes
-    x = e.minimum(e.constant(ERF_BOUND), e.maximum(e.constant(-ERF_BOUND), x))
+    x = e.minimum(e.constant(ERF_BOUND), e.maximum(e.constant(-ERF_BOUND), x))  # in this order NaN passes
     inside = e.fma(e.multiply(x, x), e.constant(2 / ERF_BOUND**2), e.constant(-1.0))
     return e.multiply(x, polynomial(e, inside, ERF))
 
@@ -118,7 +117,7 @@ def accurate_tanh(e: Emitter, x):
 
 
 def _split_logarithm(e: Emitter, x):
-    """x = (1 + f) 2**n with sqrt(1/2) <= 1 + f < sqrt(2): (f, n, log(1 + f)) for a positive, finite x."""
+    """(f, n, log(1 + f) - f) of a positive, finite x = (1 + f) 2**n with sqrt(1/2) <= 1 + f < sqrt(2)."""
     b = e.builder
     small = b.fcmp_ordered("<", x, e.constant(2.0**-126), flags=EXACT)
     x = b.select(small, e.multiply(x, e.constant(2.0**23)), x)
@@ -163,7 +162,7 @@ def exp2_of_any(e: Emitter, x):
 def power(e: Emitter, x, y):
     """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent.
 
-    For x < 0 the power has a value for whole y only, else it is NaN; x**0 and 1**y are 1 for any x and y.
+    For x < 0 and a y that is not whole the power is NaN; x**0 and 1**y are 1 for any x and y.
     """
     b, zero, unit = e.builder, e.constant(0.0), e.constant(1.0)
     value = exp2_of_any(e, e.multiply(y, log2(e, e.absolute(x))))
@@ -171,8 +170,8 @@ def power(e: Emitter, x, y):
     negative, odd = b.fcmp_ordered("<", x, zero, flags=EXACT), _is_fraction(e, half)
     value = b.select(b.and_(negative, odd), e.subtract(e.constant(-0.0), value), value)
     value = b.select(b.and_(negative, _is_fraction(e, y)), e.constant(float("nan")), value)
-    certain = b.or_(*(b.fcmp_ordered("==", *pair, flags=EXACT) for pair in ((y, zero), (x, unit))))
-    return b.select(certain, unit, value)
+    is_one = b.or_(*(b.fcmp_ordered("==", *pair, flags=EXACT) for pair in ((y, zero), (x, unit))))
+    return b.select(is_one, unit, value)
 
 
 def _is_fraction(e: Emitter, x):

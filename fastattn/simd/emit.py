@@ -84,10 +84,10 @@ class Emitter:
         """Call the function ``name``; ``emit(emitter, *arguments)`` writes its body if the module has none yet.
 
         So a kernel contains and compiles long code once; the name must include all that the code depends on. LLVM moves
-        a ``rare`` call out of the way of other code: attention of short sentences takes 7% longer with a call
-        that never happens.
+        a ``rare`` call out of the way of other code: another call that never happens makes attention of short sentences
+        take 7% longer.
 
-        forms  for each argument the class of a tuple, an array to LLVM, or None: a number
+        forms  for each argument the class of its tuple, which is an array to LLVM, or None for a number
         """
         forms, values = forms or [None] * len(arguments), []
         for argument, form in zip(arguments, forms, strict=True):
@@ -101,12 +101,9 @@ class Emitter:
             function.attributes.add("noinline")
             if rare:
                 function.attributes.add("cold")
-            inside = ir.IRBuilder(function.append_basic_block())
-            value = emit(Emitter(inside, self.target), *grouped_values(function.args, forms))
-            if result is None:
-                inside.ret_void()
-            else:
-                inside.ret(value)
+            body_builder = ir.IRBuilder(function.append_basic_block())
+            value = emit(Emitter(body_builder, self.target), *grouped_values(function.args, forms))
+            body_builder.ret_void() if result is None else body_builder.ret(value)
         return self.builder.call(function, values)
 
     def add(self, a, b):
@@ -159,7 +156,7 @@ class Emitter:
         self.builder.store(value, self.pointer(address, value.type)).align = align
 
     def load_first(self, address, count, fill, align: int = 4):
-        """The first ``count`` lanes from memory, which is not read beyond them, the others from the vector ``fill``."""
+        """A vector of the first ``count`` lanes in memory, which alone are read, and further lanes of ``fill``."""
         name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
         return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
 
@@ -181,7 +178,7 @@ class Emitter:
         return self.read(address, F32)
 
     def _load_narrow(self, address, count, bits: int):
-        """LANES integers of 8 or 16 bits; with a ``count`` (i64) only the first are read, and the others are 0."""
+        """LANES integers of 8 or 16 bits; with a ``count`` (i64) only so many are read, and further lanes are 0."""
         kind, align = ir.VectorType(ir.IntType(bits), self.target.lanes), bits // 8
         if count is None:
             return self.read(address, kind, align)
@@ -225,7 +222,7 @@ class Emitter:
         return self.low_bits(self.add(value, self.constant(SHIFT)))
 
     def low_bits(self, shifted):
-        """The integers in numbers + SHIFT."""
+        """The integers of numbers to which SHIFT was added."""
         return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
 
     def store_narrow(self, integers, address, bits: int):
@@ -275,7 +272,7 @@ class Emitter:
             value = combine(value, self.pick(value, lanes))
         return self.builder.extract_element(value, I32(0))
 
-    def each(self, size, step: int, body) -> None:
+    def for_each(self, size, step: int, body) -> None:
         """Call ``body(offset)`` for offset = 0, step, ... below ``size`` (i64)."""
 
         def without_values(offset, values):
@@ -295,13 +292,13 @@ class Emitter:
         new_values = body(offset, values)
         next_offset = builder.add(offset, I64(step))
         builder.cbranch(builder.icmp_signed("<", next_offset, size), block, after)
-        last = builder.block
+        end_block = builder.block
         for phi, start, end in zip([offset, *values], [I64(0), *initial], [next_offset, *new_values], strict=True):
             phi.add_incoming(start, entry)
-            phi.add_incoming(end, last)
+            phi.add_incoming(end, end_block)
         builder.position_at_end(after)
         results = [builder.phi(value.type) for value in initial]
         for phi, start, end in zip(results, initial, new_values, strict=True):
             phi.add_incoming(start, entry)
-            phi.add_incoming(end, last)
+            phi.add_incoming(end, end_block)
         return results

@@ -1,11 +1,12 @@
 """Products with 4-bit or 8-bit weights in groups of 32 inputs: staged rows, and the tile.
 
-A staged row has for each group 32 int8, multiples of the group's ``peak / 127``; this step as float32; and the step
-times the numbers' sum, a factor of a weight's minimum. A panel holds group after group, in the order in which a tile
-reads memory: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
-the inputs 4 w + i and 16 + 4 w + i, so the low halves of a vector's bytes are one operand of the instruction that
-multiplies bytes by fours, and the high halves another. With 8 bits a group has 8 vectors of words: byte i of word w is
-the weight of input 4 w + i plus 128. The scales lie behind all groups; a minimum is -128 times the scale.
+A staged row has for each group 32 int8, multiples of the step ``peak / 127`` of the group; the step as float32; and the
+step times the sum of the int8, which multiplies a weight's minimum. A panel holds group after group, in the order in
+which a tile reads memory: 4 vectors of words for all the panel's columns, then the group's scales and minima. Byte i of
+word w of a column holds the inputs 4 w + i and 16 + 4 w + i, so the low halves of a vector's bytes are one operand of
+the instruction that multiplies bytes by fours, and the high halves another. With 8 bits a group has 8 vectors of words:
+byte i of word w is the weight of input 4 w + i plus 128. The scales then lie behind all groups, and a minimum, -128
+times the scale, is not stored.
 
 The sum of a group is exact in int32, by any instruction: at most 32 * 255 * 127. Then each output adds, group after
 group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
@@ -32,7 +33,7 @@ MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.51
 
 
 class NibbleProduct(NamedTuple):
-    """How an instruction multiplies bytes by a row's int8: only bytes below 16, unless ``whole``.
+    """How an instruction multiplies bytes of weights by a row's int8: bytes below 16 alone, unless ``whole_bytes``.
 
     zero    (emitter) -> empty sums
     add     (emitter, LANES words of weights, the row's word, i32, sums) -> the sums plus the products
@@ -42,7 +43,7 @@ class NibbleProduct(NamedTuple):
     zero: Callable
     add: Callable
     total: Callable
-    whole: bool = False
+    whole_bytes: bool = False
 
 
 def _zero(emitter: Emitter):
@@ -64,13 +65,13 @@ def _add_byte_pairs(emitter: Emitter, words, word, sums):
     return emitter.builder.add(sums, emitter.call(name, sums.type, *values))
 
 
-def _add_parted(emitter: Emitter, words, word, sums):
-    """The even bytes and then the odd bytes as int16; their sums fit as in ``_add_byte_pairs``."""
+def _add_even_and_odd(emitter: Emitter, words, word, sums):
+    """Products of the even bytes and then of the odd bytes as int16; their sums fit as in ``_add_byte_pairs``."""
     b, row = emitter.builder, ir.VectorType(I16, 2)
     both = b.bitcast(word, row)
     eight, mask = ir.Constant(row, [8, 8]), emitter.integer(0x00FF00FF)
-    parts = (words, b.ashr(b.shl(both, eight), eight)), (b.lshr(words, emitter.integer(8)), b.ashr(both, eight))
-    for weights, values in parts:
+    even, odd = (words, b.ashr(b.shl(both, eight), eight)), (b.lshr(words, emitter.integer(8)), b.ashr(both, eight))
+    for weights, values in (even, odd):
         spread = b.bitcast(emitter.splat(b.bitcast(values, I32)), sums.type)
         sums = b.add(sums, b.mul(b.bitcast(b.and_(weights, mask), sums.type), spread))
     return sums
@@ -87,12 +88,13 @@ def _total_of_halves(emitter: Emitter, sums):
     return b.add(b.ashr(words, half), b.ashr(b.shl(words, half), half))
 
 
-def _by_fours(add: Callable, whole: bool) -> NibbleProduct:
+def _by_fours(add: Callable, whole_bytes: bool) -> NibbleProduct:
+    """By an instruction that adds four products of bytes to each sum."""
     return NibbleProduct(
         _zero,
         lambda emitter, words, word, sums: add(emitter, words, emitter.splat(word), sums),
         lambda emitter, sums: sums,
-        whole,
+        whole_bytes,
     )
 
 
@@ -104,60 +106,61 @@ def product_for(target: Target = TARGET) -> NibbleProduct:
         return _by_fours(add_signed, False)
     if target.int8 == "pairs" and target.lanes in MADD_BYTES:
         return NibbleProduct(_zero_halves, _add_byte_pairs, _total_of_pairs)
-    return NibbleProduct(_zero_halves, _add_parted, _total_of_halves)
+    return NibbleProduct(_zero_halves, _add_even_and_odd, _total_of_halves)
 
 
 class GroupedNumbers(NamedTuple):
     """How a panel holds the numbers of a group.
 
-    words   vectors of words of a column block
-    group   adjacent bytes of a group, of all columns
-    split   (product, emitter, n, the n-th vector of words) -> [(the operand's place in the sums, the number of the
-            row's word that it meets, operand)]
-    halves  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
+    words   a group's vectors of words for LANES columns
+    group   bytes of a group, of all columns
+    split   (product, emitter, n, the n-th vector of words) -> [(LOW or HIGH, number of a row's word, operand that this
+            word multiplies)]
+    scales  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
     """
 
     words: int
     group: int
     split: Callable
-    halves: Callable
+    scales: Callable
 
 
 def _split_4_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
     return [(LOW, n, _half_of(emitter, word, LOW)), (LOW, n + WORDS, _half_of(emitter, word, HIGH))]
 
 
-def _halves_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+def _scales_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
     columns = emitter.target.columns
-    at = emitter.builder.mul(group, I64(columns * PACKED_GROUP))
-    return tuple(_read_halves(emitter, panel.halves, at, n * columns + column) for n in range(2))
+    skip = emitter.builder.mul(group, I64(columns * PACKED_GROUP))
+    return tuple(_read_float16(emitter, panel.halves, skip, n * columns + column) for n in range(2))
 
 
 def _split_8_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
-    return [(0, n, word)] if product.whole else [(place, n, _half_of(emitter, word, place)) for place in (LOW, HIGH)]
+    halves = (LOW, HIGH)
+    return [(LOW, n, word)] if product.whole_bytes else [(half, n, _half_of(emitter, word, half)) for half in halves]
 
 
-def _halves_of_8_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
-    at = emitter.builder.mul(group, I64(2 * emitter.target.columns))
-    scale = _read_halves(emitter, panel.halves, at, column)
+def _scales_of_8_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+    skip = emitter.builder.mul(group, I64(2 * emitter.target.columns))
+    scale = _read_float16(emitter, panel.halves, skip, column)
     return scale, emitter.multiply(scale, emitter.constant(-128.0))
 
 
-def _read_halves(emitter: Emitter, address, skip, column: int):
-    place = emitter.builder.add(emitter.builder.add(address, skip), I64(2 * column))
-    return emitter.widen_float16(emitter.read(place, emitter.halves, 2))
+def _read_float16(emitter: Emitter, address, skip, column: int):
+    first = emitter.builder.add(emitter.builder.add(address, skip), I64(2 * column))
+    return emitter.widen_float16(emitter.read(first, emitter.halves, 2))
 
 
-def _half_of(emitter: Emitter, word, place: int):
-    """The four bits of each byte from bit ``place`` on."""
+def _half_of(emitter: Emitter, word, half: int):
+    """The four bits of each byte from bit ``half`` on."""
     b = emitter.builder
-    return b.and_(b.lshr(word, emitter.integer(place)) if place else word, emitter.integer(0x0F0F0F0F))
+    return b.and_(b.lshr(word, emitter.integer(half)) if half else word, emitter.integer(0x0F0F0F0F))
 
 
 # by the dtype of the panels
 NUMBERS = {
-    types.uint8: GroupedNumbers(WORDS, TARGET.columns * PACKED_GROUP, _split_4_bits, _halves_of_4_bits),
-    types.int16: GroupedNumbers(2 * WORDS, TARGET.columns * GROUP_INPUTS, _split_8_bits, _halves_of_8_bits),
+    types.uint8: GroupedNumbers(WORDS, TARGET.columns * PACKED_GROUP, _split_4_bits, _scales_of_4_bits),
+    types.int16: GroupedNumbers(2 * WORDS, TARGET.columns * GROUP_INPUTS, _split_8_bits, _scales_of_8_bits),
 }
 
 
@@ -178,15 +181,15 @@ def make_grouped_tile(rows: int, blocks: int):
         def vectors(address):
             return [emitter.load(builder.add(address, column)) for column in columns]
 
-        def operands(n, block, group):
-            at = builder.add(panel.numbers, builder.mul(group, I64(numbers.group)))
-            place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
-            return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
+        def read_operands(n, block, group):
+            start = builder.add(panel.numbers, builder.mul(group, I64(numbers.group)))
+            words = builder.add(start, I64(4 * (n * emitter.target.columns + block * lanes)))
+            return numbers.split(product, emitter, n, emitter.read(words, emitter.integers))
 
-        def add_products(row, parts, sums):
-            for place, n, operand in parts:
+        def add_products(row, operands, sums):
+            for half, n, operand in operands:
                 word = emitter.read(builder.add(row, I64(4 * n)), I32)
-                sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
+                sums[half] = product.add(emitter, operand, word, sums.get(half, product.zero(emitter)))
 
         def add_floats(row, sums, scale, minimum, value):
             total = product.total(emitter, sums[LOW])
@@ -200,29 +203,29 @@ def make_grouped_tile(rows: int, blocks: int):
             return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
 
         def add_one(group, values):
-            """Word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its own prefetching.
+            """Go word by word, so that a core reads memory in order: a Zen 4 at 24 to 27 GB/s by its own prefetching.
 
-            Prefetching 2 KB ahead by software gives 19 to 21 GB/s with 4 bits, and 26 instead of 24 with 8; going block
-            by block gives 28 and 15.
+            Prefetching 2 KB ahead by software gives 19 to 21 GB/s with 4 bits, and 26 instead of 24 with 8 bits. Going
+            block by block gives 28 with 4 bits, 15 with 8.
             """
             row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
             for n in range(numbers.words):
                 for block in range(blocks):
-                    add_products(row, operands(n, block, group), sums[block])
-            halves = [numbers.halves(emitter, panel, block * lanes, group) for block in range(blocks)]
-            return [add_floats(row, *terms) for terms in zip(sums, *zip(*halves), values)]
+                    add_products(row, read_operands(n, block, group), sums[block])
+            scales = [numbers.scales(emitter, panel, block * lanes, group) for block in range(blocks)]
+            return [add_floats(row, *terms) for terms in zip(sums, *zip(*scales), values)]
 
         def add(group, values):
             a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
-            new = []
+            new_values = []
             for block in range(blocks):
-                parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
-                scale, minimum = numbers.halves(emitter, panel, block * lanes, group)
+                operands = [operand for n in range(numbers.words) for operand in read_operands(n, block, group)]
+                scale, minimum = numbers.scales(emitter, panel, block * lanes, group)
                 for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
                     sums: dict[int, Any] = {}
-                    add_products(row, parts, sums)
-                    new.append(add_floats(row, sums, scale, minimum, value))
-            return new
+                    add_products(row, operands, sums)
+                    new_values.append(add_floats(row, sums, scale, minimum, value))
+            return new_values
 
         residual_rows = emitter.row_addresses(residual.address, residual.distance, rows)
         starts = [
@@ -271,4 +274,4 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         for skip, number in enumerate((step, row_sum)):
             emitter.store(number, b.add(target, I64(GROUP_INPUTS + 4 * skip)))
 
-    emitter.each(groups, 1, stage)
+    emitter.for_each(groups, 1, stage)

@@ -2,8 +2,8 @@
 
 In lanes truth values are a MASK and whole numbers INTEGERS, int32, which wrap around; a number from an array of int64
 makes them LONGS, int64 in two registers. Outside lanes whole numbers are int64, and those from such an array LONG. A
-RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: additions and comparisons cost a scalar's. A FALL
-is s, s - 1 and so on: a distance from a RAMP.
+RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: additions and comparisons cost what a scalar's do.
+A FALL is s, s - 1 and so on: a distance from a RAMP.
 
 The functions below emit an operation from a LaneEmitter and operands of one kind, for lanes and for a scalar alike.
 """
@@ -78,15 +78,15 @@ def is_truth(kind) -> bool:
 
 
 class LaneEmitter(Emitter):
-    """Operations on LANES values if ``wide``, else on a vector of one lane for a scalar: both give the same bits.
+    """Operations on LANES values if ``in_lanes``, else on a vector of one lane for a scalar; both give the same bits.
 
     Whole numbers have 32 bits in lanes that are not ``long``, else 64.
     """
 
-    def __init__(self, builder: ir.IRBuilder, wide: bool, long: bool = False):
-        super().__init__(builder, TARGET if wide else _ONE_LANE)
-        self.wide, self.lanes = wide, self.target.lanes
-        self.bits = 32 if wide and not long else 64
+    def __init__(self, builder: ir.IRBuilder, in_lanes: bool, long: bool = False):
+        super().__init__(builder, TARGET if in_lanes else _ONE_LANE)
+        self.in_lanes, self.lanes = in_lanes, self.target.lanes
+        self.bits = 32 if in_lanes and not long else 64
         self.whole_type = ir.IntType(self.bits)
         self.wholes = ir.VectorType(self.whole_type, self.lanes)
         self.truths = ir.VectorType(I1, self.lanes)
@@ -103,7 +103,7 @@ class LaneEmitter(Emitter):
 
     def result(self, value):
         """The value for Numba: of a vector of one lane, the scalar."""
-        return value if self.wide else self.builder.extract_element(value, I32(0))
+        return value if self.in_lanes else self.builder.extract_element(value, I32(0))
 
     def as_floats(self, value, kind):
         b = self.builder
@@ -146,15 +146,15 @@ class LaneEmitter(Emitter):
     def floor_divided(self, x, y):
         """(quotient, remainder) of whole numbers, rounded down; (0, 0) where y is 0: the CPU's division would trap."""
         b, zero = self.builder, self.whole(0)
-        none, minus = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, self.whole(-1))
-        special = b.or_(none, minus)
+        by_zero, by_minus_one = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, self.whole(-1))
+        special = b.or_(by_zero, by_minus_one)
         y = b.select(special, self.whole(1), y)
         quotient = b.sdiv(x, y)
         remainder = b.sub(x, b.mul(quotient, y))
-        below = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
-        quotient = b.sub(quotient, b.zext(below, self.wholes))
-        remainder = b.add(remainder, b.select(below, y, zero))
-        quotient = b.select(none, zero, b.select(minus, b.sub(zero, x), quotient))
+        rounded_up = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
+        quotient = b.sub(quotient, b.zext(rounded_up, self.wholes))
+        remainder = b.add(remainder, b.select(rounded_up, y, zero))
+        quotient = b.select(by_zero, zero, b.select(by_minus_one, b.sub(zero, x), quotient))
         return quotient, b.select(special, zero, remainder)
 
 
@@ -199,16 +199,16 @@ def by_intrinsic(name: str) -> Callable:
 def floor_divided(a: LaneEmitter, x, y):
     """(quotient, remainder) of floats as in NumPy; the remainder is exact, by the C library's fmod, lane by lane.
 
-    floor(x / y) as the quotient would often be 1 too large.
+    The quotient comes from the remainder, since floor(x / y) is often 1 too large.
     """
     b, zero = a.builder, a.constant(0.0)
     remainder = b.frem(x, y, flags=EXACT)
     quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, remainder), y))
     signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (remainder, y)))
-    below = b.and_(b.fcmp_ordered("!=", remainder, zero, flags=EXACT), signs_differ)
-    quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
+    rounded_up = b.and_(b.fcmp_ordered("!=", remainder, zero, flags=EXACT), signs_differ)
+    quotient = b.select(rounded_up, a.subtract(quotient, a.constant(1.0)), quotient)
     quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
-    return quotient, b.select(below, a.add(remainder, y), remainder)
+    return quotient, b.select(rounded_up, a.add(remainder, y), remainder)
 
 
 def comparisons(symbol: str) -> tuple[Callable, Callable]:
@@ -253,10 +253,12 @@ def is_true(a: LaneEmitter, x):
 
 
 def last_if_true(a: LaneEmitter, x, y):
+    """x and y, as Python computes it."""
     return a.builder.select(is_true(a, x), y, x)
 
 
 def first_if_true(a: LaneEmitter, x, y):
+    """x or y, as Python computes it."""
     return a.builder.select(is_true(a, x), x, y)
 
 

@@ -50,15 +50,15 @@ def store_index(emitter, value, address):
 
 
 def make_scratch(size: int):
-    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack, valid until its caller returns."""
+    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack, valid until the caller returns."""
 
     @intrinsic
     def scratch(typing_context):
         def generate(context, builder, kind, arguments):
             with builder.goto_entry_block():
-                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
-            place.align = 64
-            return builder.ptrtoint(place, I64)
+                memory = builder.alloca(ir.ArrayType(ir.IntType(8), size))
+            memory.align = 64
+            return builder.ptrtoint(memory, I64)
 
         return types.intp(), generate
 

@@ -19,7 +19,7 @@ I1, I8 = ir.IntType(1), ir.IntType(8)
 # LLVM values: a number's least and greatest value; whether a condition may be true, and whether it may be false.
 Ends = namedtuple("Ends", "least greatest")
 Chances = namedtuple("Chances", "true false")
-_ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
+_ALL_NUMBERS, _INT32 = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
 
 _PAIR = ir.LiteralStructType([I64, I64])
 RANGE, TRUTH = PlainType("range of int64", _PAIR), PlainType("truth of a range", I8)
@@ -28,13 +28,13 @@ COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_e
 _NUMBERS = {"add": 2, "subtract": 2, "multiply": 2, "floor_divide": 2, "remainder": 2, "maximum": 2, "minimum": 2}
 _NUMBERS |= {"negative": 1, "absolute": 1, "to_whole": 1}
 _AND, _OR, _XOR = {"bit_and", "logical_and", "and"}, {"bit_or", "logical_or", "or"}, {"bit_xor", "logical_xor"}
-_NOT, _SAME = {"invert", "logical_not"}, {"truth", "truths_in_lanes"}
-_TRUTHS = _AND | _OR | _XOR | _NOT | _SAME
+_NOT, _UNCHANGED = {"invert", "logical_not"}, {"truth", "truths_in_lanes"}
+_TRUTHS = _AND | _OR | _XOR | _NOT | _UNCHANGED
 
 
 def unknown_value(kind):
-    """The RANGE of all numbers, or the TRUTH that may be true or false."""
-    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL)
+    """The RANGE of all numbers, or the TRUTH that may be either."""
+    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL_NUMBERS)
 
 
 def _is_number(kind) -> bool:
@@ -121,11 +121,11 @@ class _Ranges:
 
     def number(self, result: Ends, operands):
         """The RANGE of a result: that of all numbers if the result or an operand does not fit 32 bits."""
-        b, fits = self.builder, I1(1)
+        b, all_fit = self.builder, I1(1)
         for least, greatest in (result, *operands):
-            inside = b.icmp_signed(">=", least, _NARROW.least), b.icmp_signed("<=", greatest, _NARROW.greatest)
-            fits = b.and_(fits, b.and_(*inside))
-        return self.pair(*self.select(fits, result, _ALL))
+            both = b.icmp_signed(">=", least, _INT32.least), b.icmp_signed("<=", greatest, _INT32.greatest)
+            all_fit = b.and_(all_fit, b.and_(*both))
+        return self.pair(*self.select(all_fit, result, _ALL_NUMBERS))
 
     def select(self, condition, x: Ends, y: Ends) -> Ends:
         return Ends(*(self.builder.select(condition, *ends) for ends in zip(x, y)))
@@ -173,12 +173,13 @@ class _Ranges:
     def _divided(self, x: Ends, divisor) -> tuple[Ends, Ends]:
         """The quotients and the remainders of both ends, divided by a scalar."""
         a = self.scalars
-        parts = [a.floor_divided(a.splat(end), a.splat(divisor)) for end in x]
-        quotients, remainders = (Ends(*map(a.result, part)) for part in zip(*parts))
+        results = [a.floor_divided(a.splat(end), a.splat(divisor)) for end in x]
+        quotients, remainders = (Ends(*map(a.result, pair)) for pair in zip(*results))
         return quotients, remainders
 
     def _if_positive(self, divisor, ends: Ends) -> Ends:
-        return self.select(self.builder.icmp_signed(">", divisor, I64(0)), ends, _ALL)
+        """The ends of a result; those of all numbers unless the divisor is positive."""
+        return self.select(self.builder.icmp_signed(">", divisor, I64(0)), ends, _ALL_NUMBERS)
 
     def floor_divide(self, x: Ends, y: Ends) -> Ends:
         quotients, _ = self._divided(x, y.least)
@@ -187,8 +188,8 @@ class _Ranges:
     def remainder(self, x: Ends, y: Ends) -> Ends:
         b, divisor = self.builder, y.least
         quotients, remainders = self._divided(x, divisor)
-        same = b.icmp_signed("==", *quotients)
-        return self._if_positive(divisor, self.select(same, remainders, Ends(I64(0), b.sub(divisor, I64(1)))))
+        same_quotient = b.icmp_signed("==", *quotients)
+        return self._if_positive(divisor, self.select(same_quotient, remainders, Ends(I64(0), b.sub(divisor, I64(1)))))
 
     def where_range(self, condition: Chances, x: Ends, y: Ends) -> Ends:
         both = Ends(self.least(x.least, y.least), self.greatest(x.greatest, y.greatest))

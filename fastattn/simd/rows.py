@@ -1,4 +1,4 @@
-"""Rows in memory: copies, prefetches, and transposes of LANES rows at any addresses or products with a few vectors.
+"""Rows in memory: copies, prefetches, transposes of LANES rows, products of rows at any addresses with a few vectors.
 
 Addresses are plain integers, in bytes. Nothing checks them, as in memory.py.
 """
@@ -29,17 +29,14 @@ def copy_floats(emitter: Emitter, source, target, width):
         value = emitter.load_first(builder.add(source, whole), tail, emitter.constant(0.0))
         emitter.store_first(value, builder.add(target, whole), tail)
 
-    emitter.each(whole, SIZE, copy)
-    emitter.each(tail, LANES, copy_tail)
+    emitter.for_each(whole, SIZE, copy)
+    emitter.for_each(tail, LANES, copy_tail)
 
 
 def prefetch_lines(emitter: Emitter, address, size, locality: int = 2) -> None:
     """Prefetch the cache lines of ``size`` bytes (i64); localities are Emitter.prefetch's."""
 
-    def prefetch(offset):
-        emitter.prefetch(emitter.builder.add(address, offset), locality)
-
-    emitter.each(size, LINE, prefetch)
+    emitter.for_each(size, LINE, lambda offset: emitter.prefetch(emitter.builder.add(address, offset), locality))
 
 
 @as_intrinsic(types.void, types.intp, types.intp)
@@ -90,10 +87,8 @@ def _make_transpose(whole: bool):
         for i in range(LANES):
             row = builder.select(builder.icmp_signed("<", I64(i), rows), I64(i), last)
             address = builder.add(source, builder.mul(source_row, row))
-            if whole:
-                loaded.append(emitter.load(address))
-            else:
-                loaded.append(emitter.load_first(address, columns, emitter.constant(0.0)))
+            zero = emitter.constant(0.0)
+            loaded.append(emitter.load(address) if whole else emitter.load_first(address, columns, zero))
         for i, vector in enumerate(emit_transpose(emitter, loaded)):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
@@ -108,7 +103,7 @@ transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
 
-class Element:
+class ElementReader:
     """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part.
 
     A table is an array of float32, of uint16 for bfloat16, of int16 for float16, which Numba lacks, or of int8. Behind
@@ -116,10 +111,11 @@ class Element:
     """
 
     def __init__(self, table):
-        self._narrow = {"uint16": "load_bfloat16", "int16": "load_float16", "int8": "load_int8"}.get(str(table.dtype))
-        self.size, self.scaled = (table.dtype.bitwidth // 8 if self._narrow else 4), str(table.dtype) == "int8"
+        loads = {"uint16": "load_bfloat16", "int16": "load_float16", "int8": "load_int8"}
+        self._narrow_load, self.has_scales = loads.get(str(table.dtype)), str(table.dtype) == "int8"
+        self.size = table.dtype.bitwidth // 8 if self._narrow_load else 4
 
-    def at(self, emitter: Emitter, row, offset):
+    def address(self, emitter: Emitter, row, offset):
         """The address of the value whose float32 would be ``offset`` bytes from a row's start."""
         return emitter.builder.add(row, emitter.builder.lshr(offset, I64({4: 0, 2: 1, 1: 2}[self.size])))
 
@@ -128,15 +124,15 @@ class Element:
         return emitter.read(emitter.builder.add(row, width), F32, 1)
 
     def load(self, emitter: Emitter, address):
-        return getattr(emitter, self._narrow)(address) if self._narrow else emitter.load(address)
+        return getattr(emitter, self._narrow_load)(address) if self._narrow_load else emitter.load(address)
 
     def load_first(self, emitter: Emitter, address, count):
-        if self._narrow:
-            return getattr(emitter, self._narrow)(address, count)
+        if self._narrow_load:
+            return getattr(emitter, self._narrow_load)(address, count)
         return emitter.load_first(address, count, emitter.constant(0.0))
 
 
-def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: list, add, ahead=None) -> list:
+def emit_row_loops(reader: ElementReader, emitter: Emitter, rows, queries, width, sums: list, add, ahead=None) -> list:
     """Emit the loops along the ``width`` values of rows of a table and of queries, float32, all at addresses.
 
     add    (sums, a vector of each row, a vector of each query) -> new sums
@@ -147,14 +143,14 @@ def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: l
     whole = builder.mul(builder.sub(width, tail), I64(4))
 
     def add_whole(offset, sums):
-        places = [element.at(emitter, row, offset) for row in rows]
-        for place in places if ahead is not None else ():
-            emitter.prefetch(builder.add(place, ahead), locality=3)
-        values = [element.load(emitter, place) for place in places]
+        addresses = [reader.address(emitter, row, offset) for row in rows]
+        for address in addresses if ahead is not None else ():
+            emitter.prefetch(builder.add(address, ahead), locality=3)
+        values = [reader.load(emitter, address) for address in addresses]
         return add(sums, values, [emitter.load(builder.add(query, offset)) for query in queries])
 
     def add_tail(_, sums):
-        values = [element.load_first(emitter, element.at(emitter, row, whole), tail) for row in rows]
+        values = [reader.load_first(emitter, reader.address(emitter, row, whole), tail) for row in rows]
         zero = emitter.constant(0.0)
         return add(sums, values, [emitter.load_first(builder.add(query, whole), tail, zero) for query in queries])
 
@@ -165,32 +161,30 @@ def make_dot_rows(queries: int):
     """The intrinsic ``dot_rows(table, query, query_row, rows, row_size, index, width, out, out_row)``.
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], ``width`` values of the type of
-    ``table`` (see Element), for ``queries`` (a power of two, at most LANES) queries and LANES / queries indices, int32.
-    ``rows`` is the address of row 0; query_row, row_size and out_row are distances in bytes. The order of a sum depends
-    on ``width`` alone.
+    ``table`` (see ElementReader). ``queries`` is a power of two, at most LANES; there are LANES / queries indices,
+    int32. ``rows`` is the address of row 0; query_row, row_size and out_row are distances in bytes. The order of a sum
+    depends on ``width`` alone.
     """
     keys = LANES // queries
 
-    def emit_dots(element, emitter, query, query_row, rows, row_size, index, width, out, out_row):
-        def add(sums, ends, parts):
-            new = []
-            for part in parts:
-                new += [emitter.fma(part, end, sums[len(new) + j]) for j, end in enumerate(ends)]
-            return new
+    def emit_dots(reader, emitter, query, query_row, rows, row_size, index, width, out, out_row):
+        def add(sums, row_vectors, query_vectors):
+            pairs = [(query_vector, row_vector) for query_vector in query_vectors for row_vector in row_vectors]
+            return [emitter.fma(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
 
-        queries_at = emitter.row_addresses(query, query_row, queries)
-        rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
-        sums = emit_along(element, emitter, rows_at, queries_at, width, [emitter.constant(0.0)] * LANES, add)
+        query_rows = emitter.row_addresses(query, query_row, queries)
+        key_rows = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
+        sums = emit_row_loops(reader, emitter, key_rows, query_rows, width, [emitter.constant(0.0)] * LANES, add)
         result = emit_lane_sums(emitter, sums, emitter.add)
-        if element.scaled:
+        if reader.has_scales:
             scales = emitter.constant(0.0)
-            for n, row in enumerate(rows_at * queries):
-                scales = emitter.builder.insert_element(scales, element.scale(emitter, row, width), I32(n))
+            for n, row in enumerate(key_rows * queries):
+                scales = emitter.builder.insert_element(scales, reader.scale(emitter, row, width), I32(n))
             result = emitter.multiply(result, scales)
-        for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
-            emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
+        for q, target in enumerate(emitter.row_addresses(out, out_row, queries)):
+            emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), target)
 
-    return as_array_routine(f"dot_rows_{queries}", [None] * 8, Element)(emit_dots)
+    return as_array_routine(f"dot_rows_{queries}", [None] * 8, ElementReader)(emit_dots)
 
 
 def make_add_rows(sums: int, vectors: int):
@@ -201,31 +195,32 @@ def make_add_rows(sums: int, vectors: int):
     of the type of ``table`` (as in ``make_dot_rows``), index is int32.
     """
 
-    def emit_sums(element, emitter, *arguments):
+    def emit_sums(reader, emitter, *arguments):
         weight, weight_row, rows, row_size, index, count, width, out, out_row = arguments
         builder = emitter.builder
-        weights_at, out_at = (emitter.row_addresses(*pair, sums) for pair in ((weight, weight_row), (out, out_row)))
         size = builder.mul(count, I64(4))
+        weight_rows, out_rows = (emitter.row_addresses(*pair, sums) for pair in ((weight, weight_row), (out, out_row)))
 
-        def add_part(offset, number, load):
+        def add_vectors(offset, number, load):
             """Add to ``number`` vectors of every sum from the byte ``offset`` on."""
-            places = [builder.add(at, builder.add(offset, I64(n * SIZE))) for at in out_at for n in range(number)]
+            targets = [builder.add(row, builder.add(offset, I64(n * SIZE))) for row in out_rows for n in range(number)]
 
-            def body(s, values):
+            def body(s, totals):
                 start = emit_row_address(emitter, rows, row_size, index, s)
-                row = element.at(emitter, start, offset)
-                parts = [load(emitter, builder.add(row, I64(n * LANES * element.size))) for n in range(number)]
-                new = []
-                for at in weights_at:
-                    factor = emitter.load_scalar(builder.add(at, s))
-                    if element.scaled:
-                        factor = emitter.multiply(factor, element.scale(emitter, start, width))
+                row = reader.address(emitter, start, offset)
+                values = [load(emitter, builder.add(row, I64(n * LANES * reader.size))) for n in range(number)]
+                new_totals = []
+                for weights in weight_rows:
+                    factor = emitter.load_scalar(builder.add(weights, s))
+                    if reader.has_scales:
+                        factor = emitter.multiply(factor, reader.scale(emitter, start, width))
                     factor = emitter.splat(factor)
-                    new += [emitter.fma(factor, part, values[len(new) + n]) for n, part in enumerate(parts)]
-                return new
+                    new_totals += [emitter.fma(factor, x, totals[len(new_totals) + n]) for n, x in enumerate(values)]
+                return new_totals
 
-            for value, place in zip(emitter.loop(size, 4, [emitter.load(p) for p in places], body), places):
-                emitter.store(value, place)
+            starts = [emitter.load(target) for target in targets]
+            for total, target in zip(emitter.loop(size, 4, starts, body), targets):
+                emitter.store(total, target)
 
         chunk = vectors * LANES
         whole = builder.sub(width, builder.urem(width, I64(chunk)))
@@ -233,16 +228,16 @@ def make_add_rows(sums: int, vectors: int):
         first = builder.mul(whole, I64(4))
 
         def add_chunk(offset):
-            add_part(offset, vectors, element.load)
+            add_vectors(offset, vectors, reader.load)
 
         def add_vector(offset):
             remaining = builder.sdiv(builder.sub(tail_size, offset), I64(4))
-            add_part(builder.add(first, offset), 1, partial(element.load_first, count=remaining))
+            add_vectors(builder.add(first, offset), 1, partial(reader.load_first, count=remaining))
 
-        emitter.each(first, chunk * 4, add_chunk)
-        emitter.each(tail_size, SIZE, add_vector)
+        emitter.for_each(first, chunk * 4, add_chunk)
+        emitter.for_each(tail_size, SIZE, add_vector)
 
-    return as_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element)(emit_sums)
+    return as_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, ElementReader)(emit_sums)
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
@@ -252,43 +247,44 @@ def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
 
 
-@as_array_routine("widen_row", [None] * 3, Element)
-def widen_row(element: Element, emitter: Emitter, source, target, width):
+@as_array_routine("widen_row", [None] * 3, ElementReader)
+def widen_row(reader: ElementReader, emitter: Emitter, source, target, width):
     """Write ``width`` narrow values of the type of the table as float32."""
     builder = emitter.builder
 
     def widen(offset):
         count = builder.sub(width, offset)
-        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), count)
+        value = reader.load_first(emitter, builder.add(source, builder.mul(offset, I64(reader.size))), count)
         emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), count)
 
-    emitter.each(width, LANES, widen)
+    emitter.for_each(width, LANES, widen)
 
 
 def make_dot_columns(queries: int):
     """The intrinsic ``dot_columns(table, query, query_row, rows, row_size, count, width, out, out_row)``.
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row j, ``width`` values of the type of ``table``
-    (see Element), for ``queries`` queries and LANES rows from the address ``rows`` on. It reads only ``count`` rows, at
-    least 1; the last stands for further ones. query_row, row_size and out_row are distances in bytes. Each sum has the
-    order of the columns, and so the bits of a register tile.
+    (see ElementReader), for ``queries`` queries and LANES rows from the address ``rows`` on. It reads only ``count``
+    rows, at least 1; the last one stands for further rows. query_row, row_size and out_row are distances in bytes. Each
+    sum has the order of the columns, and so the bits of a register tile.
     """
 
-    def emit_dots(element, emitter, query, query_row, rows, row_size, count, width, out, out_row):
+    def emit_dots(reader, emitter, query, query_row, rows, row_size, count, width, out, out_row):
         builder = emitter.builder
         last = builder.sub(count, I64(1))
         numbers = [builder.select(builder.icmp_signed("<", I64(j), count), I64(j), last) for j in range(LANES)]
-        rows_at = [builder.add(rows, builder.mul(number, row_size)) for number in numbers]
-        queries_at, ahead = emitter.row_addresses(query, query_row, queries), builder.mul(row_size, I64(AHEAD))
+        key_rows = [builder.add(rows, builder.mul(number, row_size)) for number in numbers]
+        query_rows, ahead = emitter.row_addresses(query, query_row, queries), builder.mul(row_size, I64(AHEAD))
 
-        def add(sums, values, parts):
-            for d, column in enumerate(emit_transpose(emitter, values)):
-                lanes = [emitter.pick(part, [d] * LANES) for part in parts]
+        def add(sums, row_vectors, query_vectors):
+            for d, column in enumerate(emit_transpose(emitter, row_vectors)):
+                lanes = [emitter.pick(query_vector, [d] * LANES) for query_vector in query_vectors]
                 sums = [emitter.fma(lane, column, total) for lane, total in zip(lanes, sums)]
             return sums
 
-        sums = emit_along(element, emitter, rows_at, queries_at, width, [emitter.constant(0.0)] * queries, add, ahead)
-        for value, place in zip(sums, emitter.row_addresses(out, out_row, queries)):
-            emitter.store(value, place)
+        zeros = [emitter.constant(0.0)] * queries
+        sums = emit_row_loops(reader, emitter, key_rows, query_rows, width, zeros, add, ahead)
+        for value, target in zip(sums, emitter.row_addresses(out, out_row, queries)):
+            emitter.store(value, target)
 
-    return as_array_routine(f"dot_columns_{queries}", [None] * 8, Element)(emit_dots)
+    return as_array_routine(f"dot_columns_{queries}", [None] * 8, ElementReader)(emit_dots)

@@ -1,8 +1,8 @@
-"""Scores of stored rows against queries, as LLVM vector IR; rows stay where they lie, unpacked.
+"""Scores of stored rows against queries, as LLVM vector IR; rows are read in place, unpacked.
 
-A tile reads a row along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in
-lanes until the row's end, so a sum's order and bits depend on its row and its query alone. A score is a key: an int32
-in the order of the scores, with NaN below all of them, so that comparisons of floats and integers are the same.
+A tile reads a row along its length, a vector at a time, and multiplies each vector by every query of the tile. Sums
+stay in lanes until the row's end, so a sum's order and bits depend on its row and its query alone. A score becomes a
+key: an int32 in the order of the scores, with NaN below all of them, so that floats and integers are compared alike.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import SIZE, WHOLE, Rows, RowWidth, Terms
+from fastattn.simd.arguments import SIZE, WHOLE_BYTES, Rows, RowWidth, Terms
 from fastattn.simd.arithmetic import INT8, add_pairwise, load_words
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
@@ -19,7 +19,7 @@ from fastattn.simd.vector import as_array_routine
 
 NO_KEY = -(1 << 31)  # the key of NaN
 LEAST_NORM = 1e-12
-IN_STEP = 4  # rows that a tile of one query reads side by side; 16 rows read memory a tenth slower
+ROWS_IN_STEP = 4  # rows that a tile of one query reads side by side; 16 rows read memory a tenth slower
 
 _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
@@ -27,7 +27,7 @@ _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntTy
 class _Floats:
     """Rows of float32; scores are dot products."""
 
-    integer, query_bytes = False, 1
+    integer, query_bytes = False, 1  # whether sums are int32; bytes of a staged query for one of a row
 
     def row(self, emitter: Emitter, words):
         return emitter.builder.bitcast(words, emitter.vector)
@@ -43,7 +43,7 @@ class _Floats:
 
 
 class _Halves(_Floats):
-    """Rows of float16, widened when read; queries are float32, two vectors of them for one of a row."""
+    """Rows of float16, widened when read; queries are float32, two vectors for one vector of a row."""
 
     query_bytes = 2
 
@@ -52,7 +52,7 @@ class _Halves(_Floats):
         return [emitter.widen_float16(emitter.pick(both, range(n, n + LANES))) for n in (0, LANES)]
 
     def query(self, emitter: Emitter, address):
-        return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
+        return [emitter.load(first) for first in (address, emitter.builder.add(address, I64(SIZE)))]
 
     def add(self, emitter: Emitter, row, query, total):
         return add_pairwise(emitter, row, query, total)
@@ -87,22 +87,22 @@ class _Integers:
 
     signed: bool
     integer = True
-    query_bytes = 1 if WHOLE else 2
+    query_bytes = 1 if WHOLE_BYTES else 2
 
     def row(self, emitter: Emitter, words):
-        if WHOLE:
+        if WHOLE_BYTES:
             return words, emitter.builder.xor(words, emitter.integer(-0x7F7F7F80))
         return words, self._halves(emitter, words)
 
     def query(self, emitter: Emitter, address):
-        if WHOLE:
+        if WHOLE_BYTES:
             return load_words(emitter, address)
         second = emitter.builder.add(address, I64(SIZE))
-        return [emitter.builder.bitcast(load_words(emitter, place), _PAIRS) for place in (address, second)]
+        return [emitter.builder.bitcast(load_words(emitter, first), _PAIRS) for first in (address, second)]
 
     def add(self, emitter: Emitter, row, query, total):
         _, operand = row
-        if not WHOLE:
+        if not WHOLE_BYTES:
             return self._add_halves(emitter, operand, query, total)
         operands = (operand, query) if self.signed else (query, operand)
         return INT8["vnni"].add(emitter, *operands, total)
@@ -113,7 +113,7 @@ class _Integers:
         return self._add_halves(emitter, halves, halves, total)
 
     def _halves(self, emitter: Emitter, words) -> list:
-        """The bytes as int16."""
+        """A vector's bytes as int16, in two vectors."""
         builder = emitter.builder
         all_bytes, extend = builder.bitcast(words, _BYTES), builder.sext if self.signed else builder.zext
         halves = (emitter.pick(all_bytes, range(first, first + 2 * LANES)) for first in (0, 2 * LANES))
@@ -126,7 +126,7 @@ class _Integers:
         return total
 
 
-# By the dtype of staged queries: for rows of float16 they are float32, viewed as another type.
+# By the dtype of staged queries, which for rows of float16 are float32, viewed as uint16.
 COMPARISONS = {
     types.float32: _Floats(),
     types.uint16: _Halves(),
@@ -149,26 +149,26 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool
 
     def add(offset, words, sums):
         values = [comparison.row(emitter, value) for value in words]
-        place = builder.mul(offset, I64(comparison.query_bytes))
-        operands = [comparison.query(emitter, builder.add(query, place)) for query in queries]
+        query_offset = builder.mul(offset, I64(comparison.query_bytes))
+        operands = [comparison.query(emitter, builder.add(query, query_offset)) for query in queries]
         pairs = [(value, operand) for operand in operands for value in values]
-        new = [comparison.add(emitter, *pair, total) for pair, total in zip(pairs, sums)]
+        new_sums = [comparison.add(emitter, *pair, total) for pair, total in zip(pairs, sums)]
         if squares:
-            new += [comparison.add_square(emitter, *pair) for pair in zip(values, sums[len(pairs) :], strict=True)]
-        return new
+            new_sums += [comparison.add_square(emitter, *pair) for pair in zip(values, sums[len(pairs) :], strict=True)]
+        return new_sums
 
-    def places_at(offset):
-        places = [builder.add(row, offset) for row in rows]
-        for place in places:
-            emitter.prefetch(builder.add(place, ahead), 3)
-        return places
+    def addresses_and_prefetch(offset):
+        addresses = [builder.add(row, offset) for row in rows]
+        for address in addresses:
+            emitter.prefetch(builder.add(address, ahead), 3)
+        return addresses
 
     def add_whole(offset, sums):
-        return add(offset, [load_words(emitter, place) for place in places_at(offset)], sums)
+        return add(offset, [load_words(emitter, address) for address in addresses_and_prefetch(offset)], sums)
 
     def add_tail(_, sums):
         mask, zero = emitter.load_integers(width.mask), emitter.integer(0)
-        words = [emitter.load_first(place, width.tail, zero, 1) for place in places_at(width.whole)]
+        words = [emitter.load_first(first, width.tail, zero, 1) for first in addresses_and_prefetch(width.whole)]
         return add(width.whole, [builder.and_(word, mask) for word in words], sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
@@ -190,7 +190,7 @@ def _float_key(emitter: Emitter, value):
     return b.select(b.fcmp_unordered("uno", value, value, flags=EXACT), emitter.integer(NO_KEY), key)
 
 
-def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
+def _emit_grouped_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
     """(sums of products, sums of squares) of the rows, ``in_step`` of them side by side."""
     products, square_sums = [], []
     for n in range(0, len(rows), in_step):
@@ -211,14 +211,14 @@ def _inverse_norm(emitter: Emitter, square):
 
 
 def _row_scales(emitter: Emitter, scales, rows: int, group: int):
-    """The rows' factors in the lanes of a group of sums, which has the rows of one query after another."""
+    """The rows' factors in the lanes of a group of sums, which has all rows of a query, then those of the next."""
     if rows >= LANES:
         return emitter.load(emitter.builder.add(scales, I64(group * LANES % rows * 4)))
     value = emitter.read(scales, ir.VectorType(F32, rows))
     return emitter.pick(value, [lane % rows for lane in range(LANES)])
 
 
-def _row_places(emitter: Emitter, table, rows: int) -> list:
+def _row_addresses(emitter: Emitter, table, rows: int) -> list:
     """The addresses of rows that a table lists."""
     return [emitter.read(emitter.builder.add(table, I64(8 * r)), I64, 8) for r in range(rows)]
 
@@ -226,32 +226,32 @@ def _row_places(emitter: Emitter, table, rows: int) -> list:
 @as_array_routine("norms", (None, RowWidth, None, None), comparison_of)
 def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
     """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. See make_score_tile."""
-    places = _row_places(emitter, table, LANES)
-    _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
+    rows = _row_addresses(emitter, table, LANES)
+    _, squares = _emit_grouped_sums(emitter, comparison, rows, width, (), True, ahead, ROWS_IN_STEP)
     emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
 
 
 def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
-    staged      the array of staged queries, for its dtype only. All other arguments are addresses or bytes:
-    table       of the ``rows`` rows' addresses.
+    staged      the array of staged queries, for its dtype only.
+    table       the address of a table of the ``rows`` rows' addresses.
     query       Rows: the queries.
     width       RowWidth.
     terms       Terms.
-    thresholds  int32, of each row of each query.
-    out         keys, the rows of one query after another, written.
-    ahead       from the bytes that the tile reads of a row to those that it prefetches.
+    thresholds  the address of an int32 for each row of each query.
+    out         the address of keys, the rows of one query after another, written.
+    ahead       bytes from those that the tile reads of a row to those that it prefetches.
     A ``measured`` tile, of one query, computes the factors itself, 1 / length of each row, and reads no scales.
-    Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
+    Returns a bit for each key, from the lowest on: whether the key is greater than its threshold.
     """
 
     def emit(comparison, emitter, table, query, width, terms, thresholds, out, ahead):
         builder = emitter.builder
-        queries_at = emitter.row_addresses(query.address, query.distance, queries)
-        places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
-        parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
-        sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
+        query_rows = emitter.row_addresses(query.address, query.distance, queries)
+        key_rows, in_step = _row_addresses(emitter, table, rows), rows if queries > 1 else ROWS_IN_STEP
+        both_sums = _emit_grouped_sums(emitter, comparison, key_rows, width, query_rows, measured, ahead, in_step)
+        sums, squares = (_lane_sums(emitter, comparison, vectors) for vectors in both_sums)
         bits = ir.Constant(I64, 0)
         for n, total in enumerate(sums):
             skip = I64(n * SIZE)

@@ -45,7 +45,7 @@ ELEMENTS = {
 class Table(types.Type):
     """A C-contiguous array of float32, int32, int64 or bool, as its address and shape.
 
-    Where an axis is empty, all are, and one element lies at the address nevertheless.
+    Where an axis is empty, all axes are, and yet one element lies at the address.
     """
 
     def __init__(self, element: str, ndim: int):
@@ -62,7 +62,7 @@ register_form(Table, lambda table: ir.ArrayType(I64, 1 + table.ndim))
 
 
 def look_up(table, *index):
-    """The element at an index for each axis; with fewer, scalar indices, the table below them."""
+    """The element at an index for each axis; with fewer indices, which are scalars, the table of all further axes."""
     raise NotImplementedError("look_up is for compiled code")
 
 
@@ -83,18 +83,16 @@ class _LookUp(AbstractTemplate):
 
 
 def _result_type(table, index):
-    if not isinstance(table, Table) or not index:
+    if not isinstance(table, Table) or not 0 < len(index) <= table.ndim:
         return None
     if not all(is_whole(kind) or is_truth(kind) or kind == RANGE for kind in index):
         return None
-    wide, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
+    in_lanes, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
     if any(kind in IN_RANGES for kind in index):
         return element.range_type if len(index) == table.ndim else None
     if len(index) < table.ndim:
-        return None if wide else Table(table.element, table.ndim - len(index))
-    if len(index) > table.ndim:
-        return None
-    return element.lanes if wide else element.scalar
+        return None if in_lanes else Table(table.element, table.ndim - len(index))
+    return element.lanes if in_lanes else element.scalar
 
 
 def _fault(table, index) -> str:
@@ -145,6 +143,8 @@ def _lower_look_up(context, builder, signature, values):
 
 
 class _LookUpEmitter:
+    """Emits look-ups in a table; ``pairs`` are the value and the Numba type of each index."""
+
     def __init__(self, builder: ir.IRBuilder, table: Table, value):
         self.builder, element = builder, ELEMENTS[table.element]
         self.memory, self.bytes = element.memory, element.bytes
@@ -159,11 +159,11 @@ class _LookUpEmitter:
         n = a.splat(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
         i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
-        # last, for an empty axis: its index 0 reads the zero that stands for it
+        # the last step is for an empty axis: index 0 is that of the one element at the table's address
         return b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
 
     def _scalar_offset(self, pairs):
-        """The number of elements before the scalar indices, which belong to the first axes."""
+        """The number of elements before that at the scalar indices, which belong to the first axes."""
         b, a, offset = self.builder, LaneEmitter(self.builder, False), I64(0)
         for axis, length in enumerate(self.shape):
             offset = b.mul(offset, length)
@@ -171,13 +171,13 @@ class _LookUpEmitter:
                 offset = b.add(offset, a.result(self._index_inside(a, *pairs[axis], length)))
         return offset
 
-    def _place(self, offset):
+    def _address(self, offset):
         return self.builder.add(self.address, self.builder.mul(offset, I64(self.bytes)))
 
     def _load(self, address, kind):
         value = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
         value.align = self.bytes
-        # no code writes tables meanwhile, so LLVM reads an element that all lanes share once
+        # no code writes to tables meanwhile, so LLVM may read an element once for all lanes
         value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
         return value
 
@@ -185,12 +185,12 @@ class _LookUpEmitter:
         b = self.builder
         shape = self.shape[len(pairs) :]
         result = ir.Constant(ir.ArrayType(I64, 1 + len(shape)), ir.Undefined)
-        for n, value in enumerate([self._place(self._scalar_offset(pairs)), *shape]):
+        for n, value in enumerate([self._address(self._scalar_offset(pairs)), *shape]):
             result = b.insert_value(result, value, n)
         return result
 
     def scalar(self, pairs):
-        value = self._load(self._place(self._scalar_offset(pairs)), self.memory)
+        value = self._load(self._address(self._scalar_offset(pairs)), self.memory)
         if self.memory == I32:
             return self.builder.sext(value, I64)
         return self.builder.icmp_unsigned("!=", value, I8(0)) if self.memory == I8 else value
@@ -210,8 +210,8 @@ class _LookUpEmitter:
         inside = b.and_(b.icmp_signed(">=", start, I64(0)), b.icmp_signed("<=", start, last))
         with b.if_else(inside, likely=True) as (whole, part):
             with whole:
-                place = self._place(b.add(self._scalar_offset(pairs[:-1]), start))
-                loaded = self._load(place, ir.VectorType(self.memory, LANES))
+                address = self._address(b.add(self._scalar_offset(pairs[:-1]), start))
+                loaded = self._load(address, ir.VectorType(self.memory, LANES))
                 if kind == FALL:
                     loaded = LaneEmitter(b, True).pick(loaded, range(LANES)[::-1])
                 after_load = b.block
@@ -227,19 +227,19 @@ class _LookUpEmitter:
 
     def _gather(self, pairs):
         b, a = self.builder, LaneEmitter(self.builder, True)
-        wide = ir.VectorType(I64, LANES)
-        offset = ir.Constant(wide, [0] * LANES)
+        longs = ir.VectorType(I64, LANES)
+        offset = ir.Constant(longs, [0] * LANES)
         for (value, kind), length in zip(pairs, self.shape):
             if kind in RUNS:
                 clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
-                index = b.sext(self._index_inside(a, clipped, kind, length), wide)
+                index = b.sext(self._index_inside(a, clipped, kind, length), longs)
             elif kind in IN_LANES:
-                index = b.sext(self._index_inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), wide)
+                index = b.sext(self._index_inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), longs)
             else:
                 scalar = LaneEmitter(b, False)
                 index = a.splat(scalar.result(self._index_inside(scalar, value, kind, length)))
             offset = b.add(b.mul(offset, a.splat(length)), index)
-        addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
+        addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(longs, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
         kind = ir.VectorType(self.memory, LANES)
         all_lanes, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)

@@ -4,7 +4,7 @@ The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), 
 that the compilation's target lacks would abort the process. This module reads them as Numba does, without importing it.
 
 Linux lends Intel's tile registers (AMX) on request. A process asks once, before it compiles code for a CPU that has
-them. From then on a thread's saved state grows by their 8 KiB while they hold something.
+them. From then on the state that Linux saves of a thread grows by the registers' 8 KiB while they hold something.
 """
 
 import errno
@@ -124,7 +124,7 @@ GENERIC = Target("generic", 4, 4, 2, False)
 
 # fastattn does not use Arm's SVE: the length of its vectors is unknown when a kernel is written.
 ARM = ("aarch64", "arm64")
-# Tiles need all features of a precision; those of AVX-512 stage the rows, and multiply few rows of int8.
+# The features that a precision needs for tiles; AVX-512's stage the rows, and multiply few rows of int8.
 _TILES = {"int8": {"amx-tile", "amx-int8", "avx512vnni"}, "bfloat16": {"amx-tile", "amx-bf16"}}
 
 

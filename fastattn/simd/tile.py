@@ -8,11 +8,11 @@ in one of the precisions of ``fastattn.simd.arithmetic``. Each element is a sum 
 depend on its tile. The loop broadcasts elements of A and reads B in vectors.
 
 Dot products with selected rows of weights read LANES rows of B along their whole length, a vector of each at a time,
-with the same arithmetic: all words of a vector belong to one row there, and each to its column in a tile. A sum stays
-in lanes until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the
-width alone.
+with the same arithmetic: all words of such a vector belong to one row, those of a tile's vector to a column each. A sum
+stays in lanes until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends
+on the width alone.
 
-The functions at the end write operands from float32 in the form that the target's arithmetic takes.
+The functions at the end write float32 as operands of the target's arithmetic.
 """
 
 from llvmlite import ir
@@ -47,8 +47,8 @@ def emit_sums(
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes // arithmetic.rows
     if arithmetic.rows == 2:
-        across, count = len(b_groups) * vectors, len(starts)
-        starts = _to_blocks(emitter, starts, across)
+        row_vectors, count = len(b_groups) * vectors, len(starts)
+        starts = _to_blocks(emitter, starts, row_vectors)
 
     def add(step, values):
         b_offset, *sums = values
@@ -64,38 +64,38 @@ def emit_sums(
         new_sums = []
         for first in range(0, len(a_rows), arithmetic.rows):
             # of an odd number of rows the last one is taken twice
-            at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
-            spread = arithmetic.spread(emitter, *at[: arithmetic.rows])
+            words = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
+            spread = arithmetic.spread(emitter, *words[: arithmetic.rows])
             for operand in operands:
                 new_sums.append(arithmetic.add(emitter, spread, operand, sums[len(new_sums)]))
         return [builder.add(b_offset, b_step), *new_sums]
 
     _, *results = emitter.loop(steps, 1, [I64(0), *starts], add)
-    return results if arithmetic.rows == 1 else _to_rows(emitter, results, across)[:count]
+    return results if arithmetic.rows == 1 else _to_rows(emitter, results, row_vectors)[:count]
 
 
-def _to_blocks(emitter: Emitter, sums: list, across: int) -> list:
-    """Turn sums row by row, ``across`` vectors each, into blocks of two rows, vector by vector."""
+def _to_blocks(emitter: Emitter, sums: list, row_vectors: int) -> list:
+    """Turn sums that go row by row, ``row_vectors`` vectors each, into blocks of two rows, vector by vector."""
     blocks = []
-    for first in range(0, len(sums), 2 * across):
-        upper, lower = sums[first : first + across], sums[first + across : first + 2 * across]
+    for first in range(0, len(sums), 2 * row_vectors):
+        upper, lower = sums[first : first + row_vectors], sums[first + row_vectors : first + 2 * row_vectors]
         for pair in zip(upper, lower or upper, strict=True):
             blocks += _exchange_halves(emitter, *pair)
     return blocks
 
 
-def _to_rows(emitter: Emitter, blocks: list, across: int) -> list:
-    """The sums of ``_to_blocks``, of an even number of rows."""
+def _to_rows(emitter: Emitter, blocks: list, row_vectors: int) -> list:
+    """The reverse of ``_to_blocks``, for an even number of rows."""
     rows: list = []
-    for first in range(0, len(blocks), 2 * across):
-        pairs = (_exchange_halves(emitter, *blocks[n : n + 2]) for n in range(first, first + 2 * across, 2))
+    for first in range(0, len(blocks), 2 * row_vectors):
+        pairs = (_exchange_halves(emitter, *blocks[n : n + 2]) for n in range(first, first + 2 * row_vectors, 2))
         for row in zip(*pairs, strict=True):
             rows += row
     return rows
 
 
 def _exchange_halves(emitter: Emitter, first, second) -> list:
-    """Two vectors: the lower halves of both, and the upper halves of both."""
+    """(the lower halves of both vectors as one, the upper halves of both)."""
     lanes = emitter.target.lanes
     lower = [n + skip for skip in (0, lanes) for n in range(lanes // 2)]
     return [emitter.pick(first, order, second) for order in (lower, [n + lanes // 2 for n in lower])]
@@ -113,22 +113,21 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
 
     def emit(emitter, a, a_row, b, b_step, steps, c, c_row):
         a_rows, c_rows = emitter.row_addresses(a, a_row, rows), emitter.row_addresses(c, c_row, rows)
-        places = [emitter.builder.add(row, I64(j * emitter.target.lanes * 4)) for row in c_rows for j in range(vectors)]
-        starts = [emitter.load(place) if accumulate else emitter.constant(0.0) for place in places]
-        for value, place in zip(emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, starts, vectors), places):
-            emitter.store(value, place)
+        columns = [I64(j * emitter.target.lanes * 4) for j in range(vectors)]
+        targets = [emitter.builder.add(row, column) for row in c_rows for column in columns]
+        starts = [emitter.load(target) if accumulate else emitter.constant(0.0) for target in targets]
+        for value, target in zip(emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, starts, vectors), targets):
+            emitter.store(value, target)
 
     name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}_{precision}"
     return as_routine(name, *[types.intp] * 7)(emit)
 
 
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, tile) -> None:
-    """Emit one tile of a linear layer; ``tile`` is a LinearTile.
-
-    vectors  the number of first vectors of each of the ``groups`` panels.
+    """Emit one tile of a linear layer, of the first ``vectors`` vectors of each of ``groups`` panels.
 
     Float sums start from bias + residual. Integer sums start from ``corrections``; at the end the tile multiplies them
-    by their row's and their column's factor and adds bias and residual.
+    by their row's and their column's factor and adds bias and residual. ``tile`` is a LinearTile.
     """
     builder, panels, affine = emitter.builder, tile.panels, tile.affine
     columns = [I64(n * emitter.target.lanes * 4) for n in range(groups * vectors)]
@@ -198,14 +197,14 @@ def linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out,
     affine  Affine: of a vector each, of the outputs in ``index``
     """
     builder, arithmetic = emitter.builder, arithmetic.single_row or arithmetic
-    rows_at = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
+    weight_rows = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
     zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
 
     def add(offset, sums):
         a_offset = builder.mul(offset, I64(arithmetic.a_bytes // arithmetic.b_bytes))
-        part = arithmetic.adjacent(emitter, builder.add(row.address, a_offset))
-        operands = [arithmetic.operand(emitter, builder.add(address, offset)) for address in rows_at]
-        return [arithmetic.add(emitter, part, operand, total) for operand, total in zip(operands, sums)]
+        words = arithmetic.adjacent(emitter, builder.add(row.address, a_offset))
+        operands = [arithmetic.operand(emitter, builder.add(weight_row, offset)) for weight_row in weight_rows]
+        return [arithmetic.add(emitter, words, operand, total) for operand, total in zip(operands, sums)]
 
     step = LANES * arithmetic.group * arithmetic.b_bytes
     sums = emitter.loop(rows.distance, step, [zero] * LANES, add)
@@ -242,7 +241,7 @@ def store_bfloat16(emitter: Emitter, value, address):
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
-    """The nearest bfloat16 of both, side by side in each lane; only for CPUs with instructions for bfloat16."""
+    """The nearest bfloat16 of two vectors, a pair in each lane; only for CPUs with instructions for bfloat16."""
     builder, lanes = emitter.builder, emitter.target.lanes
     kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
     low, high = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))

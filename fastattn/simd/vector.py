@@ -70,7 +70,7 @@ def as_intrinsic(result, *parameters):
 
 
 def _with_parameters(name, count, typer, documentation):
-    """The intrinsic of ``typer(typing_context, *types)`` with ``count`` types; Numba counts a function's parameters."""
+    """The intrinsic of ``typer(typing_context, *types)``; ``count`` types become parameters, which Numba counts."""
     names = ", ".join(f"a{i}" for i in range(count))
     space = {"typer": typer}
     exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
@@ -135,7 +135,7 @@ def _make_fold(combine):
     return fold
 
 
-# the last: the largest of non-negative lanes, or NaN
+# largest_magnitude: the largest of non-negative lanes, or NaN
 sum_lanes, max_lanes, largest_magnitude = map(_make_fold, (Emitter.add, Emitter.maximum, Emitter.larger_magnitude))
 
 

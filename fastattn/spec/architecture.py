@@ -8,16 +8,15 @@ from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
 NORMS = ("layer", "rms")
-# "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
+# "sinusoid": sines, then cosines, of p + start for position p; exponents are divided by d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
 # What a head takes of a sentence: the first row, the last row, the mean of all rows, or each row.
 HEAD_ROWS = ("first", "last", "mean", "each")
-# More than any model has: the sums of each position and each token type are one table in memory.
-MAX_TOKEN_TYPES = 16
-MAX_INT32 = 2**31 - 1  # the greatest distance
+MAX_TOKEN_TYPES = 16  # no model has more; a table in memory has the sum of each position and each token type
+MAX_INT32 = 2**31 - 1  # the greatest distance between positions
 STRETCHES = ("yarn", "llama3", "longrope")  # kinds of Stretch
 
 
@@ -123,12 +122,12 @@ class NormSpec:
 class Stretch:
     """Rotary positions for texts longer than in training: slow pairs of dimensions rotate slower still."""
 
-    kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
+    kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's, LongRoPE (Ding 2024) with a divisor a pair
     factor: float  # divides the rotation of slow pairs
     length: int  # positions of the longest texts in training
     slow: float  # pairs with fewer rotations within ``length`` get the whole factor
-    fast: float  # pairs with more rotations get none of the factor; between ``slow`` and ``fast`` they get a part
-    whole: bool = True  # yarn: whether the pairs that get a part begin and end at whole numbers
+    fast: float  # pairs with more rotations get none of the factor; pairs between ``slow`` and ``fast`` get a part
+    whole: bool = True  # yarn: the range of pairs that get a part of the factor is rounded outwards to whole numbers
     size: float = 1.0  # multiplies sines and cosines
     divisors: tuple[float, ...] = ()
 
@@ -166,12 +165,12 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers whose rows see a window (Beltagy 2020) of keys ``before`` and, in an encoder, ``after`` them."""
+    """Layers whose rows see a window of keys (Beltagy 2020): ``before`` the row and, in an encoder, ``after`` it."""
 
     layers: tuple[int, ...]
     before: int
     after: int
-    rotary: Rotary | None = None  # of these layers; None: the stack's
+    rotary: Rotary | None = None  # of these layers; None: the rotary positions of the stack
 
     def __post_init__(self) -> None:
         check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
@@ -224,7 +223,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class PositionSpec:
-    """Positions of a stack; a field that is of another ``kind`` keeps its default."""
+    """Positions of a stack; the fields for other kinds than ``kind`` keep their defaults."""
 
     kind: str = "sinusoid"
     limit: int = 0  # the most positions; 0: no limit
@@ -232,13 +231,12 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: buckets of distances, the last from max_distance on (T5); disentangled: so each way, 0: one a distance
-    buckets: int = 0
-    max_distance: int = 0
+    buckets: int = 0  # relative: of distances (T5); disentangled: of distances each way, 0: a bucket for each distance
+    max_distance: int = 0  # about where the last bucket begins; all farther distances share a bucket
     of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5); else all layers share them
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
     padding: int = -1  # an encoder's padding id, which has the table's first row, not a position (RoBERTa); -1: none
-    disentangled: Disentangled | None = None  # None: its defaults
+    disentangled: Disentangled | None = None  # None: the defaults of ``Disentangled``
 
     def __post_init__(self) -> None:
         check_known("positions", self.kind, POSITIONS)
@@ -308,7 +306,7 @@ class StackSpec:
     kind = "attention"
     layers: int
     width: int
-    vocabulary: int  # 0: the inputs are no ids
+    vocabulary: int  # 0: the inputs are not ids
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     norms: NormSpec = NormSpec()
@@ -372,7 +370,7 @@ class StackSpec:
 class HeadSpec:
     """The layers behind an encoder's last hidden states x: perhaps norm(activation(linear(x))), then a linear layer."""
 
-    rows: str  # those of a sentence that the head takes, a name in HEAD_ROWS
+    rows: str  # which rows of a sentence the head takes, a name in HEAD_ROWS
     outputs: int  # labels, a vocabulary, or a vector's width
     bias: bool = True  # of the last layer
     inner_width: int = 0  # of the first layer; 0: there is no first layer, activation or norm

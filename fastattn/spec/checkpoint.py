@@ -127,11 +127,11 @@ class Precision:
         return "int8" if self.name == "intgemm" else self.name
 
     @property
-    def variety(self) -> str:
-        """A suffix for files of packed weights, different for precisions of the same arithmetic."""
+    def file_suffix(self) -> str:
+        """A suffix for the names of files of packed weights, different for precisions of the same arithmetic."""
         return "-intgemm" if self.name == "intgemm" else ""
 
-    def applied(self, checkpoint: Checkpoint) -> Checkpoint:
+    def without_unused_scales(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint without static input scales, unless this precision uses them."""
         if self.name == "intgemm":
             return checkpoint
@@ -141,8 +141,8 @@ class Precision:
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
     """The Precision of that name; the checkpoint decides "auto". Raises InputError for an unknown name.
 
-    A UserWarning tells that a name of CTranslate2 runs in a more exact precision. An encoder alone has no static input
-    scales, so that "intgemm" is int8.
+    A UserWarning tells that a name of CTranslate2 runs in a more exact precision. A model without a decoder has no
+    static input scales, so that "intgemm" is int8.
     """
     request = precision
     if request in tuple(_CTRANSLATE2_NAMES):

@@ -13,7 +13,7 @@ class _ImageStack:
     """The common part of encoders of images."""
 
     cross_attention = projection_bias = False
-    vocabulary = 0  # inputs are no ids
+    vocabulary = 0  # inputs are not ids
     parts = ""  # what the stack is made of, for an error message
 
     def check_role(self, name: str) -> None:
@@ -65,7 +65,7 @@ class PatchSpec(_ImageStack):
         return self.image[0] * self.patch[0] * self.patch[1]
 
 
-MOST_SIDE = 1 << 11  # pixels of an image's side, more than any model has
+MAX_SIDE = 1 << 11  # pixels of an image's side, more than any model has
 # Weights of a block's result before the addition: of channels (Hu 2018), or of channels, then of positions (Woo 2018).
 GATES = ("none", "squeeze-excitation", "cbam")
 
@@ -77,7 +77,7 @@ class BlockSizes(NamedTuple):
     width: int
     outputs: int
     stride: int
-    squeezed: int
+    gate_width: int
 
     @property
     def has_shortcut(self) -> bool:
@@ -134,7 +134,8 @@ class ResidualSpec(_ImageStack):
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
                 outputs, stride = width * self.expansion, 2 if stage and not block else 1
-                sizes.append(BlockSizes(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                gate_width = self.squeezed[stage] if self.squeezed else 0
+                sizes.append(BlockSizes(inputs, width, outputs, stride, gate_width))
                 inputs = outputs
         return sizes
 
@@ -184,10 +185,10 @@ class PictureSpec:
 
     size: tuple[int, int]  # (height, width) after resizing; (0, n): n is the shorter side; (0, 0): no resizing
     resample: int  # the number of Pillow's filter
-    crop: tuple[int, int]  # (height, width) that remain of the middle, with zeros around a smaller picture; (0, 0): all
+    crop: tuple[int, int]  # (height, width) of the middle that stays, with zeros around a smaller picture; (0, 0): all
     factor: float  # multiplies values from 0 to 255
     mean: tuple[float, ...]  # of each channel x, which becomes (x - mean) / deviation
     deviation: tuple[float, ...]
-    projection_ED: np.ndarray | None = None  # of the pooled rows, float32 without a bias; None: they are the vector
-    rounds: bool = False  # whether half pixels of the crop's begin are rounded to even, as in torchvision, else down
+    projection_ED: np.ndarray | None = None  # of pooled rows, float32 without a bias; None: pooled rows are the vector
+    rounds: bool = False  # whether a half pixel where the crop begins is rounded to even, as in torchvision, else down
     white: bool = False  # whether transparent pixels are laid on white, else they keep their colours

@@ -12,7 +12,7 @@ from fastattn.system.records import dataclass
 
 
 class _Matrix:
-    """The attributes of arrays that the classes below have too."""
+    """Attributes that the classes below share with arrays."""
 
     dtype = np.dtype(np.float32)  # of the matrix that the tensor represents
     ndim = 2
@@ -67,7 +67,7 @@ class QuantizedTensor(_Matrix):
         return weight_FD
 
 
-# Layers that may share an embedding's matrix. In a model of 4 bits these layers are int8, else of its precision.
+# Layers that may share an embedding's matrix; a model of 4 bits has them in int8, any other in its own precision.
 PROJECTIONS = ("decoder.projection", "head.output")
 GROUP_INPUTS = 32  # inputs that share a scale and a minimum in 4 bits
 
@@ -122,7 +122,7 @@ class UnreadTensor(_Matrix):
     """
 
     shape: tuple[int, ...]  # [F, D]
-    read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
+    read: Callable[[int, int], Any]  # (first, last) -> rows first to last - 1: an array or a tensor of the form's class
     form: str = "float32"
     forget: Callable[[int, int], None] = lambda first, last: None  # frees the memory of the file's pages with the rows
     by_rows: bool = True  # whether a range of rows can be read without all other rows
@@ -137,7 +137,7 @@ class UnreadTensor(_Matrix):
         return take(self.whole(), rows_F)
 
     def row_ranges(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """(first, last) of rows to read at a time; all ranges but the last have multiples of ``multiple`` rows."""
+        """Ranges (first, last) to read one by one, ``last`` excluded; all but the final one have whole multiples."""
         F = self.shape[0]
         step = max(1, NUMBERS_AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
@@ -183,12 +183,11 @@ def form_of(tensor: "Tensor") -> str:
 
 
 def rows_of(tensor: Any, first: int, last: int) -> Any:
-    """Rows ``first`` to ``last`` of a matrix in memory, as a view."""
+    """Rows ``first`` to ``last`` - 1 of a matrix in memory, as a view."""
     if isinstance(tensor, QuantizedTensor):
         return replace(tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last])
     if isinstance(tensor, Int4Tensor):
-        arrays = tensor.values_FE, tensor.scales_FG, tensor.minima_FG
-        return Int4Tensor(*(array[first:last] for array in arrays))
+        return Int4Tensor(*(array[first:last] for array in (tensor.values_FE, tensor.scales_FG, tensor.minima_FG)))
     return tensor[first:last]
 
 

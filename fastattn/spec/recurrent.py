@@ -24,12 +24,12 @@ INITIAL_STATES = ("zero", "encoder", "bridge")
 class MemoryAttention:
     """A recurrent decoder's attention over the encoder's rows.
 
-    after       how many layers come before the attention: the state of the last is the query, and the context joins the
-                next layer's input, or the readout; 0: the query is the last layer's state of the step before
+    after       how many layers come before the attention: the last one's state is the query, and the context joins the
+                next layer's input, or the readout; 0: the query is the stack's last state in the step before
     predictive  above 0: the window lies around a position that a layer of this width predicts from the state, with a
                 Gaussian of deviation D / 2
-    hard        the context is the value of a single key (Xu 2015, section 4.1): of the most probable, or where tokens
-                are sampled, of a key drawn by its weight
+    hard        the context is the value of a single key (Xu 2015, section 4.1): the most probable key or, where tokens
+                are sampled, a key that is drawn by its weight
     """
 
     score: str
@@ -45,9 +45,8 @@ class MemoryAttention:
         check_counts(0, after=self.after, width=self.width, window=self.window, predictive=self.predictive)
         check_counts(1, heads=self.heads)
         if self.projects_query != bool(self.width) or self.width % self.heads:
-            raise CheckpointError(
-                f"{self.score} attention of {self.heads} heads cannot have queries of width {self.width}"
-            )
+            heads = f"{self.score} attention of {self.heads} heads"
+            raise CheckpointError(f"{heads} cannot have queries of width {self.width}")
         if self.heads > 1 and self.score != "multi-head":
             raise CheckpointError(f"{self.score} attention has one head, not {self.heads}")
         if (self.predictive and not self.window) or (self.hard and self.heads > 1):
@@ -77,10 +76,10 @@ class Readout:
 class RecurrentSpec:
     """An encoder's or a decoder's stack of recurrent layers of H ``units`` in each direction.
 
-    points   decoder: its rows are the logarithms of the weights of its attention (Vinyals 2015). A word of the
-             vocabulary is a row of the encoder, whose last columns, the encoder's input, are the word's embedding
-    carries  whether a layer continues from its last state; else a step starts from zeros, and only attention sees the
-             last state
+    points   decoder: its rows are the logarithms of the weights of its attention (Vinyals 2015). The words of the
+             vocabulary are the encoder's rows; the last columns of a row, the encoder's input, embed the word
+    carries  whether a layer continues from its last state; else a step starts from zeros, and only the attention reads
+             the last state
     """
 
     kind = "recurrent"
@@ -119,9 +118,8 @@ class RecurrentSpec:
         if self.points and (attention is None or attention.after != self.layers or self.readout != Readout()):
             raise CheckpointError("a decoder that points has attention after its layers, and no other readout")
         if self.initial == "encoder" and self.memory_states != self.states:
-            raise CheckpointError(
-                f"the decoder's first states are {self.states} numbers, the encoder's last ones {self.memory_states}"
-            )
+            firsts = f"the decoder's first states are {self.states} numbers"
+            raise CheckpointError(f"{firsts}, the encoder's last ones {self.memory_states}")
 
     @property
     def cross_attention(self) -> bool:
@@ -138,6 +136,7 @@ class RecurrentSpec:
 
     @property
     def hidden(self) -> int:
+        """The width of a row of hidden states."""
         return self.directions * self.units
 
     @property

@@ -7,14 +7,15 @@ from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, T
 
 MAX_INT8 = 127  # -128 is not used: a row's range is symmetric
 STEPS = 15  # of 4 bits
-# Shares of a group's range, of which the least squared error decides: for normal weights 1.0 alone has 10% more error.
+# Shares of a group's range; the least squared error decides. For normal weights the share 1.0 alone has 10% more error.
 RANGE_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
 GROUPS_AT_ONCE = 1 << 14  # groups that a call of NumPy rounds: 2 MB of float32
 
 
 def row_multipliers(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> np.ndarray:
     """The multipliers of ``quantize``, float32 [F]: the greatest magnitude of each row / 127."""
-    greatest_F = np.abs(_divided_by_factors(weight_FD, input_factors_D)).max(axis=1, initial=0)
+    divided_FD = weight_FD if input_factors_D is None else weight_FD / input_factors_D
+    greatest_F = np.abs(divided_FD).max(axis=1, initial=0)
     if not np.isfinite(greatest_F).all():
         raise CheckpointError(f"{name} has values that are not finite; int8 cannot hold them")
     return greatest_F / np.float32(MAX_INT8)
@@ -25,7 +26,7 @@ def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | Non
 
     Columns are first divided by the inputs' factors. Raises CheckpointError where a value is not finite.
     """
-    divided_FD = _divided_by_factors(weight_FD, input_factors_D)
+    divided_FD = weight_FD if input_factors_D is None else weight_FD / input_factors_D
     multipliers_F = row_multipliers(divided_FD, name)
     # A multiplier too small for float32 is 0 as well; a subnormal one is so coarse that a quotient can exceed 127.
     divisors_F = np.where(multipliers_F > 0, multipliers_F, np.float32(np.inf))
@@ -35,7 +36,7 @@ def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | Non
     return QuantizedTensor(values_FD.astype(np.int8), multipliers_F, input_factors_D=input_factors_D)
 
 
-def rounded(tensor: Tensor, form: str, name: str, input_factors_D: np.ndarray | None = None) -> UnreadTensor:
+def round_on_read(tensor: Tensor, form: str, name: str, input_factors_D: np.ndarray | None = None) -> UnreadTensor:
     """The tensor, with rows rounded when they are read: by ``quantize_groups`` for "int4", else ``quantize``."""
     source = unread(tensor)
 
@@ -87,7 +88,7 @@ def round_groups(weight_FD: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarr
 def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(uint8 values [N, 32], float16 scales and minima [N]) of the least squared error."""
     least_N, most_N = groups_NI.min(axis=1), groups_NI.max(axis=1)
-    best_N = np.full(len(groups_NI), np.inf, np.float32)
+    least_error_N = np.full(len(groups_NI), np.inf, np.float32)
     values_NI = np.zeros(groups_NI.shape, np.uint8)
     scales_N = ((most_N - least_N) / np.float32(STEPS)).astype(np.float16)
     minima_N = least_N.astype(np.float16)
@@ -95,26 +96,22 @@ def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
         cut_N = (most_N - least_N) * np.float32((1 - share) / 2)
         scale_N = ((most_N - least_N - 2 * cut_N) / np.float32(STEPS)).astype(np.float16)
         minimum_N = (least_N + cut_N).astype(np.float16)
-        # numbers are computed from the scale and the minimum as float16 has them
+        # Numbers are computed from the rounded scale and minimum.
         step_N1, low_N1 = scale_N.astype(np.float32)[:, None], minimum_N.astype(np.float32)[:, None]
         numbers_NI = np.rint((groups_NI - low_N1) / np.where(step_N1 > 0, step_N1, np.float32(np.inf)))
         np.clip(numbers_NI, 0, STEPS, out=numbers_NI)
         error_N = np.square(numbers_NI * step_N1 + low_N1 - groups_NI).sum(axis=1)
-        better_N = error_N < best_N
-        best_N[better_N], values_NI[better_N] = error_N[better_N], numbers_NI[better_N]
-        scales_N[better_N], minima_N[better_N] = scale_N[better_N], minimum_N[better_N]
+        is_better_N = error_N < least_error_N
+        least_error_N[is_better_N], values_NI[is_better_N] = error_N[is_better_N], numbers_NI[is_better_N]
+        scales_N[is_better_N], minima_N[is_better_N] = scale_N[is_better_N], minimum_N[is_better_N]
     return values_NI, scales_N, minima_N
-
-
-def _divided_by_factors(weight_FD: np.ndarray, input_factors_D: np.ndarray | None) -> np.ndarray:
-    return weight_FD if input_factors_D is None else weight_FD / input_factors_D
 
 
 def bfloat16_bits(values: np.ndarray) -> np.ndarray:
     """uint16 of the same shape: float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+    rounded_bits = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded_bits).astype(np.uint16)
 
 
 def float16_bits(values: np.ndarray) -> np.ndarray:

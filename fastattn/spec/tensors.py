@@ -4,10 +4,10 @@ All tensors are float32 (a matrix may be a QuantizedTensor or Int4Tensor), weigh
 name of a stack's tensor begins with ``encoder.``, ``decoder.`` or ``images.``. The kind "attention" has::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
-    positions                              [P, E]   positions "table", or "relative" that are learned too;
+    positions                              [P, E]   positions "table", or "relative" or "disentangled" if learned too;
                                                     the first row is positions.padding's, if there is one
     token_types                            [U, E]   token_types > 0
-    relative_bias                          [buckets, H]   positions "relative"; of_each_layer: of each self_attention
+    relative_bias                          [buckets, H]   positions "relative"; if of_each_layer, in self_attention
     distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
     distance_norm.*                        [D]   positions "disentangled", disentangled.norm
     embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
@@ -16,21 +16,21 @@ name of a stack's tensor begins with ``encoder.``, ``decoder.`` or ``images.``. 
     convolution_norm.*                     [D]
     layers.N.self_attention.norm.*         [D]   norms.input; not in layer 0 if norms.first is False
     layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
-    layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
+    layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries or keys; [2 H K, D]: both
     layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms; [H K] and [G K] if
                                                     norms_of_all_heads
     layers.N.self_attention.output.*       [D, H K]
     layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
     layers.N.ssru.norm.*                   [D]   recurrence "ssru", in place of self_attention
     layers.N.ssru.input.*                  [2 D, D]   rows: cell inputs, forget gates
-    layers.N.average_attention.norm.*      [D]   recurrence "average-attention", likewise
+    layers.N.average_attention.norm.*      [D]   recurrence "average-attention", in place of self_attention
     layers.N.average_attention.inner.*     [A, D]   recurrence.inner_width > 0
-    layers.N.average_attention.outer.*     [D, A]   likewise
+    layers.N.average_attention.outer.*     [D, A]   recurrence.inner_width > 0
     layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
     layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
     layers.N.feed_forward.norm.*           [D]   norms.input
     layers.N.feed_forward.inner.*          [F, D]   the activated product
-    layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
+    layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated product
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
@@ -107,9 +107,10 @@ def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     if spec.positions.of_each_layer:
         shapes[f"{name}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
     if spec.positions.kind == "disentangled":
-        form = spec.positions.disentangled or Disentangled()
-        if not form.shared:
-            _linear(shapes, f"{name}.distances", (form.to_position + form.to_content) * keys, spec.width, spec.biases)
+        terms = spec.positions.disentangled or Disentangled()
+        if not terms.shared:
+            outputs = (terms.to_position + terms.to_content) * keys
+            _linear(shapes, f"{name}.distances", outputs, spec.width, spec.biases)
     if spec.attention.head_norms:
         all_heads, width = spec.attention.norms_of_all_heads, spec.attention.head_width
         shapes[f"{name}.query_norm.weight"] = (queries if all_heads else width,)
@@ -204,8 +205,8 @@ def _memory_attention(shapes: Shapes, spec: RecurrentSpec, attention: MemoryAtte
 
 
 def _recurrent_stack(spec: RecurrentSpec) -> Shapes:
-    table = spec.vocabulary and not spec.points
-    shapes: Shapes = {"embedding.weight": (spec.vocabulary, spec.embedding_width)} if table else {}
+    has_table = spec.vocabulary and not spec.points
+    shapes: Shapes = {"embedding.weight": (spec.vocabulary, spec.embedding_width)} if has_table else {}
     rows = spec.gates * spec.units
     for i in range(spec.layers):
         _linear(shapes, f"layers.{i}.input", spec.directions * rows, spec.inputs(i), True)
@@ -241,8 +242,8 @@ def _residual_stack(spec: ResidualSpec) -> Shapes:
         if block.has_shortcut:
             _linear(shapes, f"{layer}.shortcut", block.outputs, block.inputs, True)
         if spec.gate != "none":
-            _linear(shapes, f"{layer}.gate.fc1", block.squeezed, block.outputs, True)
-            _linear(shapes, f"{layer}.gate.fc2", block.outputs, block.squeezed, True)
+            _linear(shapes, f"{layer}.gate.fc1", block.gate_width, block.outputs, True)
+            _linear(shapes, f"{layer}.gate.fc2", block.outputs, block.gate_width, True)
         if spec.gate == "cbam":
             _linear(shapes, f"{layer}.gate.spatial", 1, 2 * 49, True)
     return shapes
@@ -273,7 +274,7 @@ def tensor_shapes(spec: ModelSpec) -> Shapes:
     shapes: Shapes = {}
     for name, stack in spec.stacks.items():
         check_known("kind of stack", stack.kind, STACKS)
-        shapes |= {f"{name}.{inside}": shape for inside, shape in STACKS[stack.kind](stack).items()}
+        shapes |= {f"{name}.{tensor}": shape for tensor, shape in STACKS[stack.kind](stack).items()}
     if spec.decoder is not None:
         _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
     if spec.head is not None and spec.encoder is not None:
@@ -295,7 +296,7 @@ def find_misfits(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, 
 
 
 def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise one CheckpointError that lists tensors that are missing, unexpected or misshapen."""
+    """Raise one CheckpointError that lists tensors that are missing, unexpected, misshapen or tables with factors."""
     expected = tensor_shapes(spec)
     problems = find_misfits(expected, tensors)
     problems += [

@@ -13,17 +13,16 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weig
 # Functions from a classifier's numbers to probabilities, and from a pair's number to a score.
 PROBABILITIES = ("softmax", "sigmoid", "none")
 SCORES = ("none", "sigmoid", "tanh", "relu")
-# From the head's numbers for a text's tokens to a sparse vector.
-SPARSE_POOLINGS = ("max", "sum")
+SPARSE_POOLINGS = ("max", "sum")  # from a head's numbers for a text's tokens to a sparse vector
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 # Layers after the pooling besides linear layers with an activation: a layer norm, a division by the length.
 LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of LAYER_NORM
-# Moses' rules as fairseq applies them, or as Argos Translate, which also makes punctuation uniform; "": spaces alone.
+# How a text becomes words: by Moses' rules as in fairseq, or as in Argos Translate, which also makes punctuation
+# uniform; "": at spaces alone.
 WORDS = ("", "fairseq", "argos")
 TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
-# Values of transformers' early_stopping, which ends a beam search; see SearchRules.
-EARLY_STOPPING = ("true", "false", "never")
+EARLY_STOPPING = ("true", "false", "never")  # of transformers' beam search; see SearchRules
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class SearchRules:
     """How transformers searches, where CTranslate2 searches otherwise.
 
     early_stopping  "true": the search ends with as many ended hypotheses as beams; "false": if, besides, the best open
-                    one, at its present length, is no better than the worst ended one; "never": likewise, but at the
-                    greatest length if the length penalty is above 0
+                    hypothesis scores no better at its present length than the worst ended one; "never": the same, but
+                    at the greatest length if the length penalty is above 0
     renormalized    penalties and suppressed tokens change logits; else, in a beam search, they change log-probabilities
                     of the tokens concerned alone
 
@@ -46,7 +45,7 @@ class SearchRules:
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """A checkpoint's own decoding settings, by DecodingOptions' names; None: its files have none."""
+    """A checkpoint's own decoding settings, by DecodingOptions' names; None: the files do not have the setting."""
 
     beam_size: int | None = None
     length_penalty: float | None = None
@@ -60,9 +59,9 @@ class DecodingSettings:
     sampling_topp: float | None = None
     sampling_minp: float | None = None
     sampling_temperature: float | None = None
-    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # of ids, as begin_suppress_tokens
-    begin_suppress_tokens: tuple[int, ...] = ()
-    forced_tokens: tuple[str, ...] = ()  # begin every target behind the start token, but not the translation
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # of ids
+    begin_suppress_tokens: tuple[int, ...] = ()  # ids
+    forced_tokens: tuple[str, ...] = ()  # begin every target behind the start token; the translation leaves them out
     rules: SearchRules | None = None
     not_followed: tuple[str, ...] = ()  # settings in the files that are not supported, as messages for the user
 
@@ -72,7 +71,7 @@ class DecodingSettings:
         return {name: value for name, value in settings.items() if name not in ("forced_tokens", "not_followed")}
 
 
-# Where the tokens of the source and the target language stand.
+# Where the token of the source language may stand, and that of the target language; see LanguageTokens.
 SOURCE_PLACES = ("", "before", "after")
 TARGET_PLACES = ("", "first", "start")
 
@@ -89,9 +88,9 @@ class LanguageTokens:
     prefix  the beginning of a source, a token or words, with {source} and {target} for entries of ``tokens``
             ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": none
 
-    Where a call names no language, TranslationText's ``source_language`` and ``target_language`` count, codes of
-    ``tokens`` or "", or the language of the first forced token. A caller who passes a source as tokens passes these
-    tokens too, as in CTranslate2, and the end token where ``add_source_eos`` is False.
+    Where a call names no language, ``source_language`` and ``target_language`` of TranslationText count, codes of
+    ``tokens`` or "", or the language of the first forced token. A caller who passes a source as tokens passes the
+    languages' tokens too, as in CTranslate2, and the end token where ``add_source_eos`` is False.
     """
 
     tokens: dict[str, str]
@@ -101,8 +100,8 @@ class LanguageTokens:
 
     def __post_init__(self) -> None:
         if self.source not in SOURCE_PLACES or self.target not in TARGET_PLACES:
-            where = f"{self.source!r} and {self.target!r}"
-            raise CheckpointError(f"places of languages should be of {SOURCE_PLACES} and {TARGET_PLACES}, are {where}")
+            pair = f"{self.source!r} and {self.target!r}"
+            raise CheckpointError(f"places of languages should be of {SOURCE_PLACES} and {TARGET_PLACES}, are {pair}")
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class TranslationText:
     unk_token: str = "<unk>"
     bos_token: str = "<s>"
     eos_token: str = "</s>"
-    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
+    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with the start token
     add_source_bos: bool = False
     add_source_eos: bool = False
     source_characters: bool = False  # tokens are characters, which are joined without spaces
@@ -143,10 +142,10 @@ class SparseText:
 
     pooling: str = "max"  # of a text's tokens, from SPARSE_POOLINGS
     activation: str = "relu"  # from SPARSE_ACTIVATIONS: y = log(1 + max(0, x)), or log(1 + y)
-    most: int | None = None  # how many of a vector's numbers stay, the greatest; None: all
+    most: int | None = None  # how many of a vector's numbers stay, which are the greatest; None: all stay
 
 
-MOST_FILLED = 1 << 15  # the greatest ``expansion``: a query is filled up before its length is checked
+MAX_EXPANSION = 1 << 15  # the greatest ``expansion``: a query is filled up before its length is checked
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,8 @@ class MultiVectorText:
 
     query_length: int | None = None  # at most so many ids, with special ones; None: the encoder's limit
     document_length: int | None = None
-    expansion: int = 0  # expansion tokens fill a query up to so many ids; 0: none
-    expansion_cuts: bool = True  # whether a longer query is cut to so many ids
+    expansion: int = 0  # expansion tokens fill a query up to so many ids; 0: there are no expansion tokens
+    expansion_cuts: bool = True  # whether a query of more than ``expansion`` ids is cut
     expansion_seen: bool = False  # whether a query's own tokens attend to expansion tokens
     expansion_left: bool = False  # whether expansion tokens stand before the query
     expansion_token: str = ""
@@ -170,16 +169,16 @@ class MultiVectorText:
 class PairPrompt:
     """The parts of a prompt around the texts of a pair, for a language model that judges pairs."""
 
-    before: str
-    instruction: str
-    query: str
-    document: str
-    after: str
+    before: str  # begins the prompt
+    instruction: str  # stands before the caller's instruction
+    query: str  # stands before the query
+    document: str  # stands before the document
+    after: str  # ends the prompt
 
 
 @dataclass(frozen=True)
 class EncoderText:
-    """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
+    """How an encoder's text becomes ids, and its hidden states become vectors (sentence-transformers' modules)."""
 
     tokenizer: bytes  # tokenizer.json
     max_length: int  # in ids, special ones included
@@ -206,14 +205,14 @@ class EncoderText:
 
 @dataclass(frozen=True)
 class GeneratorText:
-    """How text becomes a language model's ids, and its ids text."""
+    """How text becomes a language model's ids, and ids become text."""
 
     tokenizer: bytes  # tokenizer.json, whose own rules add the special tokens before a plain text
     max_length: int = 0  # the model's context in ids, prompt and answer together; 0: no limit
-    end_ids: tuple[int, ...] = ()  # each of which ends an answer
+    end_ids: tuple[int, ...] = ()  # each ends an answer
     chat_template: str = ""  # Jinja source that makes a prompt of a conversation; "": none
     special_tokens: dict[str, str] = field(default_factory=dict)  # the template's variables for texts: bos_token, ...
-    decoding: DecodingSettings = DecodingSettings()  # the checkpoint's own; limits count the answer's tokens alone
+    decoding: DecodingSettings = DecodingSettings()  # its limits count the tokens of the answer alone
     pooling: tuple[str, ...] = ("mean",)  # of the model's rows, where it serves as an encoder
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, BinaryIO
 
-PART = ".part"  # of the name of an unfinished file or folder
+PARTIAL_SUFFIX = ".part"  # ends the name of an unfinished file or folder
 WINDOWS = sys.platform == "win32"  # Windows neither deletes nor renames a file that a process has open
 
-_unfinished: set[str] = set()
+_partial_paths: set[str] = set()
 
 
 def make_folder(path: Path) -> None:
@@ -42,8 +42,8 @@ def open_trusted(path: str | Path, folders: int) -> io.FileIO:
     """Open a regular file of the cache folder that only this user or root owns and may write to.
 
     folders  how many folders above the file are checked in the same way; the uppermost may be a link
-    Each name is opened in the folder that was opened and checked before: a user who may write to folders above those
-    can exchange names, but not the file that is read. Raises UntrustedFile, and OSError where there is no such file.
+    Each name is opened in the folder that was opened and checked before: a user who may write to folders above can
+    exchange names, but not the file that is read. Raises UntrustedFile, and OSError where there is no such file.
     """
     if os.open not in os.supports_dir_fd:  # Windows, where no other user may write to a user's folders
         return io.FileIO(os.fspath(path))
@@ -59,6 +59,7 @@ def open_trusted(path: str | Path, folders: int) -> io.FileIO:
 
 
 def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bool]) -> int:
+    """A descriptor of ``name`` in the folder of a descriptor; UntrustedFile if another user may have written it."""
     # O_NONBLOCK: a FIFO opens at once, without a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)
     try:
@@ -75,108 +76,108 @@ def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bo
     return descriptor
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Have ``write`` fill a new file, which is then renamed to ``path``. Raises OSError."""
-    stream, part = begin_file(f"{path.with_suffix('')}.", 0o644)
+    stream, partial_path = begin_file(f"{path.with_suffix('')}.", 0o644)
     try:
         write(stream)
-        finish_file(stream, part, str(path))
+        finish_file(stream, partial_path, str(path))
     finally:
-        abandon_file(stream, part)
+        abandon_file(stream, partial_path)
 
 
 def begin_file(start: str, mode: int) -> tuple[BinaryIO, str]:
-    """Open a new file: (stream, path: ``start``, random digits, PART), for ``finish_file`` or ``abandon_file``.
+    """(stream, ``partial_path``) of a new file, for ``finish_file`` or ``abandon_file``. Raises OSError.
 
-    Raises OSError.
+    The path is ``start``, random digits and PARTIAL_SUFFIX.
     """
     while True:
-        part = _new_name(start)
+        partial_path = _new_name(start)
         # Not tempfile: its files are private, and this file gets the permissions of any new file.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
-        stream = open(part, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  called at once
-        if WINDOWS or (try_lock(stream) is not None and os.path.exists(part)):
-            return stream, part
-        abandon_file(stream, part)  # another process swept the file before this one had locked it
+        stream = open(partial_path, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  at once
+        if WINDOWS or (try_lock(stream) is not None and os.path.exists(partial_path)):
+            return stream, partial_path
+        abandon_file(stream, partial_path)  # another process swept the file before this one had locked it
 
 
-def finish_file(stream: BinaryIO, part: str, path: str) -> None:
-    """Write the file to disk, then rename it from ``part`` to ``path``. Raises OSError."""
+def finish_file(stream: BinaryIO, partial_path: str, path: str) -> None:
+    """Write the file to disk, then rename it from ``partial_path`` to ``path``. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
     if WINDOWS:
         stream.close()
-    os.replace(part, path)
+    os.replace(partial_path, path)
 
 
 def _new_name(start: str) -> str:
-    """The path of a new file or folder, unfinished from now on: ``start``, random digits, PART."""
-    part = f"{start}{os.urandom(4).hex()}{PART}"
-    _unfinished.add(part)
-    return part
+    """The path of a new unfinished file or folder: ``start``, random digits, PARTIAL_SUFFIX."""
+    partial_path = f"{start}{os.urandom(4).hex()}{PARTIAL_SUFFIX}"
+    _partial_paths.add(partial_path)
+    return partial_path
 
 
-def abandon_file(stream: BinaryIO, part: str) -> None:
+def abandon_file(stream: BinaryIO, partial_path: str) -> None:
     """Close the file, and delete it unless ``finish_file`` has renamed it."""
     with contextlib.suppress(OSError):
         stream.close()
-    discard(part)
+    discard(partial_path)
 
 
 def begin_folder(start: str) -> tuple[int, str]:
     """Make a new folder, named like files of ``begin_file``: (descriptor that holds the folder's lock or -1, path)."""
     while True:
-        part = _new_name(start)
-        os.mkdir(part)
+        partial_path = _new_name(start)
+        os.mkdir(partial_path)
         if WINDOWS:
-            return -1, part
+            return -1, partial_path
         with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(part, os.O_RDONLY)
-            if try_lock(descriptor) is not None and os.path.exists(part):
-                return descriptor, part
+            descriptor = os.open(partial_path, os.O_RDONLY)
+            if try_lock(descriptor) is not None and os.path.exists(partial_path):
+                return descriptor, partial_path
             os.close(descriptor)
-        discard(part)
+        discard(partial_path)
 
 
-def discard(part: str) -> None:
+def discard(partial_path: str) -> None:
     """Delete an unfinished file or folder, if it is still there."""
-    if os.path.isdir(part):
+    if os.path.isdir(partial_path):
         import shutil  # slow to import, and rarely needed
 
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(partial_path, ignore_errors=True)
     with contextlib.suppress(OSError):
-        os.unlink(part)
-    _unfinished.discard(part)
+        os.unlink(partial_path)
+    _partial_paths.discard(partial_path)
 
 
 def discard_unfinished() -> None:
     """Delete all unfinished files and folders; called when the process is about to end."""
-    for part in list(_unfinished):
-        discard(part)
+    for partial_path in list(_partial_paths):
+        discard(partial_path)
 
 
 def sweep(folder: str | Path, prefix: str = "") -> None:
     """Delete unfinished files whose writers have ended; with a prefix: files and folders whose names begin with it."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.startswith(prefix) and name.endswith(PART):
+            if name.startswith(prefix) and name.endswith(PARTIAL_SUFFIX):
                 with contextlib.suppress(OSError):
                     _delete_if_abandoned(os.path.join(folder, name), folders=bool(prefix))
 
 
-def _delete_if_abandoned(part: str, folders: bool) -> None:
-    status = os.lstat(part)
+def _delete_if_abandoned(partial_path: str, folders: bool) -> None:
+    status = os.lstat(partial_path)
     is_folder = folders and stat.S_ISDIR(status.st_mode)
     if WINDOWS:
         if stat.S_ISREG(status.st_mode):
-            os.unlink(part)
+            os.unlink(partial_path)
         return
     if not (is_folder or stat.S_ISREG(status.st_mode)) or status.st_uid != os.geteuid():
         return
-    descriptor = os.open(part, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(partial_path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if try_lock(descriptor):
-            discard(part)
+            discard(partial_path)
     finally:
         os.close(descriptor)
 
@@ -197,7 +198,7 @@ else:
 
 
 def try_lock(file: "IO[bytes] | int") -> bool | None:
-    """Lock a file: True until ``unlock`` or its close; None if another process holds the lock; False without locks."""
+    """Lock a file until ``unlock`` or its end: True; None if another process has the lock; False without locks."""
     try:
         _lock(file, True)
     except OSError as error:

@@ -21,7 +21,7 @@ A_DAY = 86_400  # seconds
 UNUSED_DAYS = 30  # an entry that was not used for so many days is deleted when another one of its kind is made
 KINDS = ("kernels", "packed", "checkpoints")
 _HALF_MADE_SECONDS = 3600  # without a change, after which no process is still making an entry
-_REMOVED = ".cleared-"  # begins the name of a folder that is being deleted
+_REMOVED_PREFIX = ".cleared-"  # begins the name of a folder that is being deleted
 
 
 def cache_root() -> Path:
@@ -62,9 +62,9 @@ def _root_of_setting(setting: str) -> Path:
 
 
 def mark_used(path: Path, every: float = 0) -> None:
-    """Set the modification time of an entry that was loaded to now; ignored where this user may not change it.
+    """Set the modification time of a loaded entry to now; nothing happens where this user may not change the time.
 
-    every  seconds: a more recent time stays as it is
+    every  seconds: a time that is more recent stays
     """
     with contextlib.suppress(OSError):
         if not every or time.time() - path.stat().st_mtime > every:
@@ -74,12 +74,12 @@ def mark_used(path: Path, every: float = 0) -> None:
 @dataclass(frozen=True)
 class CacheEntry:
     """An entry of the cache folder: a machine's compiled kernels or the digest of their sources, a file of packed
-    weights or of what loading them found out, a pulled checkpoint.
+    weights or of a read checkpoint (``loading.model_cache``), a pulled checkpoint.
 
     size       bytes of its files
     last_used  when it was made, or last loaded if ``mark_used`` could note that, in seconds since 1970; for a half-made
                entry, when a file in it last changed
-    half_made  a process is still making the entry, or was stopped before it had finished
+    half_made  whether a process is still making the entry, or was stopped before it had finished
     """
 
     kind: str
@@ -102,11 +102,11 @@ class CacheEntry:
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 self.path.unlink()
                 return
-            cleared = self.path.with_name(_REMOVED + os.urandom(4).hex())
-            os.rename(self.path, cleared)
+            removed_folder = self.path.with_name(_REMOVED_PREFIX + os.urandom(4).hex())
+            os.rename(self.path, removed_folder)
             import shutil  # slow to import, and rarely needed
 
-            shutil.rmtree(cleared)
+            shutil.rmtree(removed_folder)
 
 
 # Kind -> pattern of the names of whole entries, and below of half-made ones; the name of a folder ends in a slash.
@@ -117,27 +117,27 @@ _WHOLE_NAMES = {
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
 _HALF_MADE_NAMES = {
-    "kernels": rf"\{_REMOVED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
+    "kernels": rf"\{_REMOVED_PREFIX}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
     "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
-    "checkpoints": rf"(\.pull-[^~]+~.+|\{_REMOVED}[0-9a-f]{{8}})/",
+    "checkpoints": rf"(\.pull-[^~]+~.+|\{_REMOVED_PREFIX}[0-9a-f]{{8}})/",
 }
 _LOCK_PREFIX = ".lock-"  # of a pull's lock: an empty file, never deleted, since a process may wait for it
 
 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
-    """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
-    root, entries, foreign = cache_root(), [], []
+    """(entries by kind and name, paths of all other files and folders). Raises OSError where one cannot be read."""
+    root, entries, other_paths = cache_root(), [], []
     for folder in [] if root == NOWHERE else _items_of(root):
         if folder.name not in KINDS or not folder.is_dir(follow_symlinks=False):
-            foreign.append(Path(folder))
+            other_paths.append(Path(folder))
             continue
         for item in _items_of(folder):
             entry = _entry(folder.name, item)
             if entry is not None:
                 entries.append(entry)
             elif not item.name.startswith(_LOCK_PREFIX):
-                foreign.append(Path(item))
-    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(foreign)
+                other_paths.append(Path(item))
+    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(other_paths)
 
 
 def remove_unused(kind: str, current: Path) -> None:

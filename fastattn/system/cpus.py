@@ -1,7 +1,7 @@
 """How many CPUs this process may use: the CPUs that it may run on, or fewer where a control group limits CPU time.
 
 A container has a quota of CPU time, not fewer CPUs. Once the quota is spent, the system stops all threads until the
-next period, so that more threads than the quota allows are slower than just as many.
+next period, so that more threads than the quota allows take longer than exactly as many as it allows.
 
 proc(5) and cgroups(7) describe the files of Linux that are read here; cpu.max is described in the kernel's
 admin-guide/cgroup-v2, the two files of version 1 in scheduler/sched-bwc.
@@ -34,7 +34,7 @@ class Quota(NamedTuple):
 
 
 class Cpus(NamedTuple):
-    """affinity: how many CPUs this process may run on; quota: the strictest of its control groups, None: no quota."""
+    """``affinity``: how many CPUs this process may run on; ``quota``: the strictest of its groups, None without any."""
 
     affinity: int
     quota: Quota | None
@@ -53,7 +53,7 @@ def default_threads() -> int:
 
 
 def can_start_python() -> bool:
-    """Whether sys.executable is Python, not a frozen or embedding program, which would run itself once more."""
+    """Whether sys.executable is Python: a frozen or embedding program would start itself once more."""
     return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
 
 

@@ -26,16 +26,16 @@ class OutputFile:
 
     def write(self, data: bytes) -> None:
         """Write all bytes, perhaps into a buffer."""
-        with _naming_errors(self._name):
+        with _file_errors(self._name):
             self._file.write(data)
 
     def flush(self) -> None:
-        with _naming_errors(self._name):
+        with _file_errors(self._name):
             self._file.flush()
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes; no ``write`` follows."""
-        with _naming_errors(self._name):
+        with _file_errors(self._name):
             self._file.seek(0)
             self._file.write(data)
 
@@ -52,7 +52,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     path = checked_path(path)
     target = _target(path)
     if os.path.lexists(target) and not os.path.isfile(target):  # a device, a FIFO; a folder fails to open
-        with _naming_errors(path):
+        with _file_errors(path):
             device = open(target, "wb")
         try:
             output = OutputFile(device, path)
@@ -62,14 +62,13 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
             with contextlib.suppress(OSError):  # ``flush`` has raised it already
                 device.close()
         return
-    if os.path.exists(target):
-        with _naming_errors(path):
+    with _file_errors(path):
+        if os.path.exists(target):
             open(target, "r+b").close()  # fails for a read-only file, which a rename would replace
-    with _naming_errors(path):
-        file, sibling = begin_file(_start_of_sibling(target), 0o666)
+        file, sibling = begin_file(_sibling_prefix(target), 0o666)
     try:
         yield OutputFile(file, path, rewritable=True)
-        with _naming_errors(path):
+        with _file_errors(path):
             if os.path.exists(target):
                 import shutil  # slow to import, and rarely needed
 
@@ -90,10 +89,10 @@ def open_folder(path: str) -> Iterator[str]:
     is_empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not is_empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
-    with _naming_errors(path):
-        lock, sibling = begin_folder(_start_of_sibling(target))
+    with _file_errors(path):
+        lock, sibling = begin_folder(_sibling_prefix(target))
     try:
-        with _naming_errors(path):
+        with _file_errors(path):
             yield sibling
             _sync_folder(sibling)
             if os.path.isdir(target):
@@ -131,8 +130,8 @@ def _sync_folder(path: str) -> None:
             os.close(descriptor)
 
 
-def _start_of_sibling(target: str) -> str:
-    """The beginning of paths of unfinished siblings of ``target``; deletes siblings that killed processes left."""
+def _sibling_prefix(target: str) -> str:
+    """The beginning of the paths of unfinished siblings of ``target``; deletes those that killed processes left."""
     import hashlib  # slow to import, and rarely needed
 
     folder, name = os.path.split(target)
@@ -142,7 +141,7 @@ def _start_of_sibling(target: str) -> str:
 
 
 @contextlib.contextmanager
-def _naming_errors(name: str) -> Iterator[None]:
+def _file_errors(name: str) -> Iterator[None]:
     """Turn an OSError of the ``with`` block into a FastattnError with the file's name; a BrokenPipeError stays."""
     try:
         yield
@@ -192,15 +191,15 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def as_text(line: bytes, number: int, name: str) -> str:
-    """Line ``number`` (from 1) of the file ``name`` as ``text_of``."""
-    return text_of(line, f"{name}, line {number}", first=number == 1)
+    """``text_of`` for line ``number`` (from 1) of the file ``name``."""
+    return text_of(line, f"{name}, line {number}", is_first=number == 1)
 
 
-def text_of(line: bytes, location: str, first: bool) -> str:
+def text_of(line: bytes, location: str, is_first: bool) -> str:
     """A line without its line end, a first line without a byte order mark; InputError where it is not text."""
     if len(line) > LONGEST_LINE:
         raise InputError(f"{location}: longer than {LONGEST_LINE:,} bytes, so this is not text")
-    if first:
+    if is_first:
         line = line.removeprefix(BYTE_ORDER_MARK)
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
@@ -214,5 +213,5 @@ def text_of(line: bytes, location: str, first: bool) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` with spaces for line ends, which a hypothesis may have from tokens of the vocabulary."""
+    """``text`` with spaces in place of line ends: a hypothesis may have tokens with line ends."""
     return text.replace("\r", " ").replace("\n", " ")

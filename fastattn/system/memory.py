@@ -24,7 +24,7 @@ def return_freed_memory() -> None:
 def release_pages(data: "memoryview | np.ndarray") -> None:
     """Drop the whole pages of a mapped file's bytes from this process's memory; the next read brings them back.
 
-    A file that is mapped copy on write loses what was written to it.
+    A copy-on-write mapping loses what was written to these pages.
     """
     owner = mapping_of(data)
     if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has no madvise

@@ -143,7 +143,7 @@ ATTENTION = _by_option(
         "threads": "num_threads intra_threads",
     }
 )
-LAYER = ATTENTION | _OF_CLASS
+LAYER = ATTENTION | _OF_CLASS  # of MultiHeadAttention
 STEPS = LAYER | {
     **_by_option({"left out: steps always are": "causal is_causal"}),
     "offset": "left out: queries are the last positions",
@@ -156,13 +156,13 @@ class UnknownOptionError(InputError, TypeError):
     """A keyword argument that a function does not have."""
 
 
-def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
+def suggest_name(name: str, names: Iterable[str], foreign_names: Mapping[str, str] = NONE) -> str:
     """The end of a message about an unknown name: the name that the caller probably means, or "".
 
-    foreign  another library's name -> what to write in fastattn, such as {"is_causal": "causal=True"}
+    foreign_names  another library's name -> what to write in fastattn, such as {"is_causal": "causal=True"}
     """
-    if name in foreign:
-        return f"; here it is {foreign[name]}"
+    if name in foreign_names:
+        return f"; here it is {foreign_names[name]}"
     import difflib  # here, since the import takes half a millisecond
 
     matches = difflib.get_close_matches(name, names, n=1)
@@ -170,27 +170,26 @@ def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] =
 
 
 def explains_options(
-    foreign: Mapping[str, str], options: type | None = None
+    foreign_names: Mapping[str, str], options: type | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator that makes unknown keyword arguments of a function raise UnknownOptionError.
 
-    options  the TypedDict of the options that the function takes as ``**options``, which ``help`` then shows
+    foreign_names  as for ``suggest_name``
+    options        the TypedDict of the options that the function takes as ``**options``, which ``help`` then shows
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        code = function.__code__  # type: ignore[attr-defined]  # a Python function's
+        code = function.__code__  # type: ignore[attr-defined]  # every Python function has it
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        options_of_function = dict.fromkeys(
-            name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self"
-        )
+        own_names = dict.fromkeys(name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self")
 
         @wraps(function)
         def wrapper(*arguments: P.args, **keywords: P.kwargs) -> R:
             for name in keywords:
-                if name not in options_of_function:
-                    of_class = function.__name__ in ("__init__", "__call__")
-                    callee = type(arguments[0]).__name__ if of_class else function.__name__
-                    suggestion = what_was_meant(name, options_of_function, foreign)
+                if name not in own_names:
+                    is_of_class = function.__name__ in ("__init__", "__call__")
+                    callee = type(arguments[0]).__name__ if is_of_class else function.__name__
+                    suggestion = suggest_name(name, own_names, foreign_names)
                     fault = f"got an unexpected keyword argument {described(name)}"
                     raise UnknownOptionError(f"{callee}() {fault}{suggestion}")
             return function(*arguments, **keywords)

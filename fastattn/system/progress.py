@@ -7,9 +7,7 @@ import time
 
 from fastattn.printable import printable
 
-_FIRST_DELAY = 0.5  # seconds, as below; quick work shows nothing
-_INTERVAL = 0.1
-_LOG_INTERVAL = 60.0
+_FIRST_DELAY, _INTERVAL, _LOG_INTERVAL = 0.5, 0.1, 60.0  # seconds; work shorter than the first shows nothing
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """``dataclass``, and the cached property ``lazy``, for many small classes: to import a class compiles no method.
 
 Python's own dataclass writes and compiles the source of six methods for each class, 0.3 ms at import. The 35 classes
-that every start imports took 10 ms with it and take 1 ms here; to make an object takes 2 us instead of 0.5.
+that every start imports take 1 ms, with Python's own dataclass 10 ms; to make an object takes 2 us instead of 0.5.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ else:
         """functools.cached_property without its lock.
 
         Before Python 3.12 all instances share one lock, which is held while any value is computed: a child that is
-        forked meanwhile would wait for the lock forever. Two threads may compute a value at once, both rightly.
+        forked meanwhile would wait for the lock forever. Here two threads may compute one value, each the same.
         """
 
         def __init__(self, compute: Any):

@@ -9,29 +9,30 @@ from fastattn.errors import warn
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_warned = False
 
 
 def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
-    """[function(item) for item in items], by ``workers`` threads, the caller's included, that take items one by one.
+    """[function(item) for item in items], in ``workers`` threads, the caller's included, which take items one by one.
 
     After an error or an interrupt no thread takes another item; the threads are joined, and the first error is raised
     in the caller. Where the system gives no more threads, the existing threads do all the work.
     """
     results: dict[int, _Result] = {}
-    waiting = deque(enumerate(items))
+    remaining_items = deque(enumerate(items))
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            while waiting:
+            while remaining_items:
                 try:
-                    index, item = waiting.popleft()
+                    index, item = remaining_items.popleft()
                 except IndexError:  # another thread was quicker
                     return
                 results[index] = function(item)
         except BaseException as error:  # noqa: BLE001  raised again below
             failures.append(error)
-            waiting.clear()
+            remaining_items.clear()
 
     threads: list[threading.Thread] = []
     try:
@@ -46,7 +47,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
                 break
         work()
     except BaseException:
-        waiting.clear()
+        remaining_items.clear()
         raise
     finally:
         for thread in threads:
@@ -79,6 +80,3 @@ def warn_of_fewer_threads(error: BaseException) -> None:
     if not _warned and "interpreter shutdown" not in str(error):
         _warned = True
         warn(f"work goes on with fewer threads than asked for: {error}")
-
-
-_warned = False

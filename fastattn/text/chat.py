@@ -6,8 +6,8 @@ from typing import Any
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, described
 from fastattn.text import check_text
 
-# Names of a model's reasoning in a message. Templates get it as "thinking" and "reasoning_content", as in transformers.
-REASONING = ("reasoning_content", "thinking", "reasoning")
+# Keys of a model's reasoning in a message. Templates get it as "thinking" and "reasoning_content", as in transformers.
+REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 
 class ChatTemplate:
@@ -31,7 +31,7 @@ class ChatTemplate:
         self._refused_error = RefusedError
         try:
             self._template = PricedTemplate(source)
-        except Exception as error:  # noqa: BLE001 - jinja2's errors, and those of Python's compiler for jinja2's code
+        except Exception as error:  # noqa: BLE001 - jinja2's errors, and errors of compiling the code that it generates
             raise _failure(error) from None
 
     def render(
@@ -42,7 +42,7 @@ class ChatTemplate:
         messages               dicts {"role": str, "content": str}; a content may be a list of dicts, if the template
                                takes lists. Other items go to the template unchanged
         add_generation_prompt  whether the prompt ends with the beginning of an answer
-        variables              of the template, such as tools; plain data
+        variables              further variables of the template, such as tools; plain data
         Raises InputError for messages that are invalid or that the template refuses, CheckpointError for a template
         that fails or exceeds its bounds.
         """
@@ -58,8 +58,9 @@ class ChatTemplate:
             plain = {name: _plain_copy(value, name) for name, value in context.items()}
         except RecursionError:
             raise InputError("messages and variables are nested too deeply") from None
-        bare = [{name: item for name, item in message.items() if item is not None} for message in plain["messages"]]
-        for variant in (bare, plain["messages"])[: 1 + (bare != plain["messages"])]:
+        without_none = [{key: item for key, item in each.items() if item is not None} for each in plain["messages"]]
+        # Some templates fail without a content: they get the contents of None in a second attempt.
+        for variant in (without_none, plain["messages"])[: 1 + (without_none != plain["messages"])]:
             try:
                 return self._template.render(plain | {"messages": variant})
             except self._refused_error as error:
@@ -70,14 +71,17 @@ class ChatTemplate:
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:
-    """The messages without items of None, except contents; InputError unless each has a role and a content."""
+    """The messages with reasoning as templates get it, without items of None other than contents.
+
+    Raises InputError for a message without a role, or without a content unless it is the assistant's or calls tools.
+    """
     checked: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
-            form = '{"role": ..., "content": ...}'
-            raise InputError(f"messages should hold {form}, number {number} is {described(message)}")
+            expected = '{"role": ..., "content": ...}'
+            raise InputError(f"messages should hold {expected}, number {number} is {described(message)}")
         items = {name: item for name, item in message.items() if item is not None or name == "content"}
-        reasoning = next((items[name] for name in REASONING if name in items), None)
+        reasoning = next((items[name] for name in REASONING_KEYS if name in items), None)
         checked.append(items if reasoning is None else {"thinking": reasoning, **items, "reasoning_content": reasoning})
         role, content = (checked[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
@@ -94,7 +98,7 @@ def check_messages(messages: Any) -> list[dict[str, Any]]:
 
 
 def _plain_copy(value: Any, name: str) -> Any:
-    """A copy in Python's built-in classes; InputError for values that JSON does not have."""
+    """A copy of the variable ``name`` in Python's built-in classes; InputError for values that JSON does not have."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
@@ -108,10 +112,10 @@ def _plain_copy(value: Any, name: str) -> Any:
 
 def _failure(error: Exception) -> FastattnError:
     line = getattr(error, "lineno", None)
-    place = f"line {line}: " if isinstance(line, int) and type(error).__module__.startswith("jinja2") else ""
+    location = f"line {line}: " if isinstance(line, int) and type(error).__module__.startswith("jinja2") else ""
     if isinstance(error, RecursionError):
         return CheckpointError("chat template: it is nested too deeply")
-    return CheckpointError(f"chat template: {place}{_shortened(error)}")
+    return CheckpointError(f"chat template: {location}{_shortened(error)}")
 
 
 def _shortened(error: Exception) -> str:

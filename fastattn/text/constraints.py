@@ -15,15 +15,15 @@ from fastattn.errors import FastattnError, InputError, warn
 from fastattn.system.records import dataclass
 
 # Between JSON's tokens: nothing, a space, or a new line with its indentation; if more were allowed, a model might write
-# blanks until it has no tokens left. "lenient": a keyword that llguidance does not know gives a warning, no error.
+# blanks up to its limit of tokens. "lenient": a keyword that llguidance does not know gives a warning, no error.
 SCHEMA_OPTIONS = {"whitespace_pattern": "( |\n[ \t]{0,20})?", "coerce_one_of": True, "lenient": True}
-# llguidance's warning -> ours: answers may match a wider schema. Other warnings are raised as errors.
+# llguidance's warning -> ours, for schemas that answers may not match fully. Other warnings are raised as errors.
 WARNINGS = {
     "oneOf not fully supported": "oneOf is followed as anyOf",
     'Unimplemented keys: ["uniqueItems"]': "uniqueItems is not followed",
 }
 MOST_COMPILED = 8  # compiled grammars that are kept
-LONGEST_SCHEMA = 1 << 16  # characters: as many names as fit take at most two seconds to compile
+LONGEST_SCHEMA = 1 << 16  # characters: so many take at most two seconds to compile
 
 
 class Constraints:
@@ -31,7 +31,7 @@ class Constraints:
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int):
         self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary
-        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(MOST_COMPILED)(self._compile)
+        self._tokens, self._compile_cached = lru_cache(1)(self._load_tokens), lru_cache(MOST_COMPILED)(self._compile)
 
     def constraint(self, regex: Any, json_schema: Any, end_ids: Sequence[int]) -> "Constraint | None":
         """The constraint of a call whose answers end with one of ``end_ids``; None without regex and json_schema.
@@ -46,9 +46,10 @@ class Constraints:
             raise InputError("regex and json_schema need an end token, the checkpoint names none: give end_token")
         if regex is not None and not isinstance(regex, str):
             raise InputError(f"regex should be a str, got {type(regex).__name__}")
-        return self._compiled(regex, None if regex is not None else _schema_text(json_schema), tuple(end_ids))
+        return self._compile_cached(regex, None if regex is not None else _schema_text(json_schema), tuple(end_ids))
 
-    def _read_tokens(self, end_ids: tuple[int, ...]) -> Any:
+    def _load_tokens(self, end_ids: tuple[int, ...]) -> Any:
+        """(the library's module, its table of the tokenizer's tokens)."""
         try:
             import llguidance
         except ImportError as error:
@@ -57,7 +58,7 @@ class Constraints:
         text = self._tokenizer_json.decode()
         try:
             tokenizer = llguidance.LLTokenizer(text, eos_token=list(end_ids))
-            # again, with the ids that the tokenizer lacks, which no grammar allows
+            # made again with the model's ids that the tokenizer lacks, which no grammar allows
             return llguidance, llguidance.LLTokenizer(text, max(tokenizer.vocab_size, self._vocabulary), list(end_ids))
         except ValueError as error:
             raise InputError(f"this tokenizer cannot be constrained: {_first_line(error)}") from None
@@ -96,7 +97,7 @@ class Constraint:
 
 
 class Matcher:
-    """Tells which ids may come next in one answer, whose beginnings may alternate: they are the beams of a search."""
+    """Tells which ids may come next in one answer; its calls may alternate between the beams of a search."""
 
     def __init__(self, name: str, matcher: Any, vocabulary: int):
         self._name, self._matcher, self._vocabulary = name, matcher, vocabulary
@@ -105,8 +106,8 @@ class Matcher:
     def allowed(self, ids: list[int]) -> np.ndarray:
         """The mask of the next ids, bool [vocabulary]; all False after ids that begin no answer.
 
-        End ids are allowed where an answer may end. Where only one text may follow, its tokens are the tokenizer's own.
-        Raises InputError for a grammar that exceeds its bounds or that no text matches.
+        End ids are allowed where an answer may end. If only one text may follow, only the tokens by which the tokenizer
+        encodes it are allowed. Raises InputError for a grammar that exceeds its bounds or that no text matches.
         """
         common = len(commonprefix([self._ids, ids]))
         if common < len(self._ids):

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer.json, by the ``tokenizers`` library; texts are cut as sentence-transformers cuts them."""
+"""The tokenizer of a tokenizer.json, by the ``tokenizers`` library; it cuts texts as sentence-transformers does."""
 
 import base64
 import contextlib
@@ -57,6 +57,7 @@ class Layout:
 
     @lazy
     def count(self) -> int:
+        """The number of special tokens."""
         return sum(map(len, self.special_tokens))
 
     @lazy
@@ -80,7 +81,7 @@ class Layout:
 def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     """The layout of one text or of a pair; TokenizerError unless the post-processor has each text once, in order.
 
-    A tokenizer with the same post-processor encodes a single word, which shows the layout.
+    The layout is read from what another tokenizer with the same post-processor makes of texts of one word.
     """
     probe = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
     if tokenizer.post_processor is not None:
@@ -119,7 +120,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 class HuggingFaceTokenizer:
     """Turns texts into at most ``max_length`` ids each, special tokens included.
 
-    The file's truncation and padding are ignored: exporters leave the settings there that they used last.
+    The file's truncation and padding are ignored: they are only the settings that its exporter used last.
     Raises TokenizerError if the file is not a tokenizer.json.
     """
 
@@ -170,7 +171,7 @@ class HuggingFaceTokenizer:
         return index
 
     @property
-    def unknown(self) -> int | None:
+    def unknown_id(self) -> int | None:
         """The id of the unknown token, or None."""
         model = self._tokenizer.model
         if isinstance(model, models.Unigram):
@@ -181,7 +182,7 @@ class HuggingFaceTokenizer:
 
     @property
     def marks_parts(self) -> bool:
-        """Whether a prefix marks tokens that continue a word."""
+        """Whether tokens that continue a word have a prefix, such as ``##``."""
         return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
 
     def join_tokens(self, tokens: Sequence[str]) -> str:
@@ -196,6 +197,7 @@ class HuggingFaceTokenizer:
         return list(encoding.tokens)
 
     def text(self, pieces: Sequence[str]) -> str:
+        """The text of pieces, without special tokens and without pieces that the vocabulary lacks."""
         ids = [index for piece in pieces if (index := self.index(piece)) is not None]
         return self.decode(ids, skip_special=True)
 
@@ -205,7 +207,7 @@ class HuggingFaceTokenizer:
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special))
 
     def keep_whole(self, markers: Sequence[str]) -> None:
-        """Make each marker, or else its first word, a single token wherever it occurs, if the vocabulary has it."""
+        """Make each marker that the vocabulary has, or else its first word, a single token wherever it occurs."""
         for marker in filter(str.split, markers):
             candidates = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
             for token in candidates:
@@ -228,11 +230,11 @@ class HuggingFaceTokenizer:
         max_length  replaces the tokenizer's; at least the number of special tokens
         threads     1: this thread alone. More: the library's pool, if that has at most so many threads,
                     TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
-        Raises InputError for other objects and lone surrogates, TokenizerError if the file lacks something that a text
-        needs, such as an unknown token.
+        Raises InputError for objects that are no texts and for lone surrogates, TokenizerError if the file lacks
+        something that a text needs, such as an unknown token.
         """
-        most = max_length or self.max_length
-        return [_int32(self._cut(encoding.ids, most)) for encoding in self._encodings(texts, threads, True)]
+        longest = max_length or self.max_length
+        return [_int32(self._cut(encoding.ids, longest)) for encoding in self._encodings(texts, threads, True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """All ids of each text, without special tokens; otherwise as ``encode``, which keeps ``room`` of these ids."""
@@ -267,8 +269,8 @@ class HuggingFaceTokenizer:
         for pair in pairs:
             for text in pair:
                 check_text(text)
-        distinct = list(dict.fromkeys(text for pair in pairs for text in pair))
-        ids_of = dict(zip(distinct, self.encode_whole(distinct, threads)))
+        distinct_texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        ids_of = dict(zip(distinct_texts, self.encode_whole(distinct_texts, threads)))
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [ids_of[text] for text in pair]
@@ -298,15 +300,15 @@ class HuggingFaceTokenizer:
         with _library_errors():
             return read_layout(self._tokenizer, 2)
 
-    def _cut(self, ids: list[int], most: int) -> list[int]:
-        """At most ``most`` of a text's ids, special tokens included.
+    def _cut(self, ids: list[int], longest: int) -> list[int]:
+        """At most ``longest`` of a text's ids, special tokens included.
 
         The library's own truncation would create an object for each part that it cuts off.
         """
-        if len(ids) <= most:
+        if len(ids) <= longest:
             return ids
         before, after = map(len, self._layout.ids)
-        text_ids = truncate(ids[before : len(ids) - after], most - self._layout.count, self.truncation_side)
+        text_ids = truncate(ids[before : len(ids) - after], longest - self._layout.count, self.truncation_side)
         return ids[:before] + text_ids + ids[len(ids) - after :]
 
     def _encodings(
@@ -346,15 +348,15 @@ def _library_errors() -> Iterator[None]:
 def _check_tables(text: str) -> None:
     """Raise TokenizerError if a normalizer's table declares more bytes than it has.
 
-    The library would allocate so many, and end the process if that fails.
+    The library would allocate as many bytes as declared, and end the process if that fails.
     """
     if not _CHARSMAP.search(text):
         return
     with contextlib.suppress(ValueError, RecursionError):  # the library reports invalid JSON
-        json.loads(text, object_pairs_hook=_check_pairs, parse_int=str, parse_float=str)
+        json.loads(text, object_pairs_hook=_check_charsmap_length, parse_int=str, parse_float=str)
 
 
-def _check_pairs(pairs: list[tuple[str, object]]) -> None:
+def _check_charsmap_length(pairs: list[tuple[str, object]]) -> None:
     for name, value in pairs:
         if name == "precompiled_charsmap" and isinstance(value, str):
             length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
@@ -376,7 +378,7 @@ def _check_growth(tokenizer: Tokenizer) -> None:
 def _growth(normalizer: dict[str, Any]) -> float:
     """The most characters with which the strings in a normalizer could replace one character.
 
-    Unicode's normalizations, whose strings are in no file and do not multiply, count as 1.
+    Unicode's normalizations, whose strings are not in the file and do not multiply, count as 1.
     """
     match normalizer:
         case {"type": "Sequence", "normalizers": steps}:
@@ -392,7 +394,7 @@ def _growth(normalizer: dict[str, Any]) -> float:
 
 
 def _may_use_pool(threads: int) -> bool:
-    """Whether a caller with so many threads may use the library's thread pool, which has a thread for each CPU."""
+    """Whether a caller with ``threads`` threads may use the library's thread pool, which has a thread for each CPU."""
     if threads < 2 or os.getpid() != _IMPORTING_PROCESS:
         return False
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in ("", "off", "false", "f", "no", "n", "0"):

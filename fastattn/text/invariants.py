@@ -2,13 +2,12 @@
 
 import re
 
-# An ICU message with branches: {count, plural, one {# item} other {# items}}
-_BRANCH = r"\{[^{}]*\}"
+_BRANCH = r"\{[^{}]*\}"  # of an ICU message such as {count, plural, one {# item} other {# items}}
 for _ in range(4):  # levels of braces within a branch
     _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
-MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
+ICU_MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
 INVARIANT = re.compile(
-    MESSAGE.pattern + r"|"
+    ICU_MESSAGE.pattern + r"|"
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|`[^`\n]+`"
@@ -20,8 +19,8 @@ INVARIANT = re.compile(
 )
 
 
-def branches(message: str) -> list[tuple[int, int]]:
-    """[start, end) of the texts of an ICU message's branches, without the number sign at the beginning of a text."""
+def branch_spans(message: str) -> list[tuple[int, int]]:
+    """[start, end) of the text of each branch of an ICU message, without a number sign that begins the text."""
     return [
         (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
         for match in re.finditer(_BRANCH, message[1:])

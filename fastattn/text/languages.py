@@ -15,8 +15,8 @@ from fastattn.errors import InputError, check_text
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
-# The first words of letters' Unicode names -> the languages with such letters: ISO 639-1 and 639-3 codes, English and
-# Chinese name. "": languages of multilingual models whose letters and Chinese names are not listed.
+# The first words of letters' Unicode names -> the languages with such letters: ISO 639-1 and 639-3 codes, English name,
+# Chinese name. "": languages of multilingual models, without letters and Chinese names.
 _TABLE = {
     "LATIN": """af,afr Afrikaans 南非荷兰语; ca,cat Catalan 加泰罗尼亚语; cs,ces Czech 捷克语; da,dan Danish 丹麦语;
 de,deu,ger German 德语; en,eng English 英语; es,spa Spanish 西班牙语; et,est,ekk Estonian 爱沙尼亚语;
@@ -74,12 +74,10 @@ war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,
 
 @dataclass(frozen=True)
 class Language:
-    """A language."""
-
     code: str  # ISO 639-1 if there is such a code, with a script where scripts differ
     name: str  # in English
     chinese: str  # the name in Chinese, else in English
-    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; empty: not listed
+    scripts: frozenset[str] = frozenset()  # the first words of the letters' Unicode names; empty: unknown
 
     @property
     def is_chinese(self) -> bool:
@@ -100,49 +98,48 @@ def _read_table() -> dict[str, Language]:
 
 _LANGUAGES = _read_table()  # code or English name, in lower case -> language
 SCRIPT_LETTERS = 4  # of a script's code, such as Latn
-TRADITIONAL = "hant"
 TRADITIONAL_REGIONS = frozenset({"tw", "hk", "mo"})  # regions that write Chinese in traditional characters
-MOST_SHOWN = 6  # languages in a message
+MOST_NAMED = 6  # languages in a message
 
 
 def _normalize(code: str) -> str:
     return code.lower().replace("_", "-").strip(" -")
 
 
-def _find(code: str) -> Language | None:
-    """The language of a normalized code; a script, or a region that implies a script, selects that variant."""
-    first, *parts = code.split("-")
-    match = _LANGUAGES.get(code) or _LANGUAGES.get(first)
+def _lookup(code: str) -> Language | None:
+    """The language of a normalized code or name; a script, or a region that implies a script, selects a variant."""
+    primary, *subtags = code.split("-")
+    match = _LANGUAGES.get(code) or _LANGUAGES.get(primary)
     if match is None or code in _LANGUAGES:
         return match
-    script = _script(code) or TRADITIONAL * bool(TRADITIONAL_REGIONS & {*parts})
+    script = _script(code) or "hant" * bool(TRADITIONAL_REGIONS & {*subtags})
     return _LANGUAGES.get(f"{match.code}-{script}", match)
 
 
 def _script(code: str) -> str:
     """The script in a normalized code (latn), or ""."""
-    return next((part for part in code.split("-")[1:] if len(part) == SCRIPT_LETTERS and part.isalpha()), "")
+    return next((tag for tag in code.split("-")[1:] if len(tag) == SCRIPT_LETTERS and tag.isalpha()), "")
 
 
 def name_of(code: str) -> str:
     """The English name of a code's language; the code itself if the language is unknown."""
-    match = _find(_normalize(code))
+    match = _lookup(_normalize(code))
     return code if match is None else match.name
 
 
 def language(name: str) -> Language:
-    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; otherwise InputError with similar names."""
-    if (match := _find(_normalize(check_text("a language", name)))) is not None:
+    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; InputError, with similar names, if none."""
+    if (match := _lookup(_normalize(check_text("a language", name)))) is not None:
         return match
-    shown = {known_name: f"{known.name} ({known.code})" for known_name, known in _LANGUAGES.items()}
-    raise InputError(_unknown_language(name, shown, "use a code such as en"))
+    labels = {known_name: f"{known.name} ({known.code})" for known_name, known in _LANGUAGES.items()}
+    raise InputError(_unknown_language_message(name, labels, "use a code such as en"))
 
 
-def _unknown_language(name: str, shown: Mapping[str, str], otherwise: str) -> str:
-    """The message for an unknown name; ``shown``: known names, normalized -> how the message shows them."""
-    near = difflib.get_close_matches(_normalize(name), shown, n=4, cutoff=0.5)
-    suggestions = ", ".join(dict.fromkeys(shown[known_name] for known_name in near))
-    return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else otherwise}"
+def _unknown_language_message(name: str, labels: Mapping[str, str], hint: str) -> str:
+    """The message for an unknown name; ``labels``: normalized known name -> language; ``hint``: if none is similar."""
+    similar_names = difflib.get_close_matches(_normalize(name), labels, n=4, cutoff=0.5)
+    suggestions = ", ".join(dict.fromkeys(labels[known_name] for known_name in similar_names))
+    return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else hint}"
 
 
 class Languages:
@@ -156,18 +153,18 @@ class Languages:
         self.names = {code: name_of(code) for code in tokens}
         self._codes = {_normalize(token): code for code, token in tokens.items()}
         self._codes |= {_normalize(code): code for code in tokens}
-        self._shown = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
+        self._labels = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
 
     def code(self, name: str) -> str:
-        """The model's code for a language, by any usual code or name or by its token; InputError with similar names.
+        """The model's code for a language, by any usual code or name or by its token; InputError for other names.
 
-        Where both codes have a script (Latn), the scripts must be equal; regions (GB) may differ.
+        If the caller's code and the model's both have a script (Latn), the scripts must be equal. Regions may differ.
         """
         normalized = _normalize(check_text("a language", name))
         if normalized in self._codes:
             return self._codes[normalized]
-        match, script = _find(normalized), _script(normalized)
-        codes = [code for code in self.names if match and _find(_normalize(code)) == match]  # of the same language
+        match, script = _lookup(normalized), _script(normalized)
+        codes = [code for code in self.names if match and _lookup(_normalize(code)) == match]  # of the same language
         if script:
             matches = [code for code in codes if _script(_normalize(code)) == script]
             matches = matches or [code for code in codes if not _script(_normalize(code))]
@@ -177,26 +174,26 @@ class Languages:
             return matches[0]
         if codes:
             raise InputError(f"language {name!r} should be one of {self._list(matches or codes)}")
-        shown = {_normalize(name): self._shown[code] for code, name in self.names.items()}
-        shown |= {_normalize(code): text for code, text in self._shown.items()}
-        raise InputError(_unknown_language(name, shown, f"this model knows {self}"))
+        labels = {_normalize(name): self._labels[code] for code, name in self.names.items()}
+        labels |= {_normalize(code): label for code, label in self._labels.items()}
+        raise InputError(_unknown_language_message(name, labels, f"this model knows {self}"))
 
     def __str__(self) -> str:
         return f"{len(self.names)}: {self._list(self.names)}"
 
     def _list(self, codes: Collection[str]) -> str:
-        return ", ".join(self._shown[code] for code in islice(codes, MOST_SHOWN)) + ", ..." * (len(codes) > MOST_SHOWN)
+        return ", ".join(self._labels[code] for code in islice(codes, MOST_NAMED)) + ", ..." * (len(codes) > MOST_NAMED)
 
 
 @dataclass(frozen=True)
 class LanguagePair:
     """A source and a target language, and the tokens that a model has around their texts."""
 
-    source: str  # ISO 639-1 where the table has such a code; "": unknown. The target likewise
+    source: str  # both as from ``iso_code``; "": unknown
     target: str
     before: tuple[str, ...] = ()  # tokens before and after each part's source tokens
     after: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()  # the target's first tokens, behind the start token or including the start token
+    start: tuple[str, ...] = ()  # the target's first tokens; the checkpoint's start token, if it names one, is no part
     forced_tokens: int = 0  # how many tokens of ``start`` are no part of a translation
     needs_tag: bool = False  # whether a text must begin with the tag of its target language
 
@@ -211,17 +208,17 @@ def language_pair(
 
     requested  the caller's source and target language; None: the checkpoint's default
     tokens_of  a prefix -> its source tokens
-    Raises InputError for a language that the model does not know, and if a required language is missing.
+    Raises InputError for a language that the model does not know, or if a required language is missing.
     """
     names, scheme, start = ("source_lang", "target_lang"), text.languages, text.decoding.forced_tokens
     defaults = [text.source_language, text.target_language]
     if scheme is None or languages is None:
         for name, code, default in zip(names, requested, defaults):
-            if code is not None and (not default or language(code) != _find(_normalize(default))):
-                takes = f"takes {name_of(default)} ({default}) alone" if default else "does not say its languages"
-                raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
+            if code is not None and (not default or language(code) != _lookup(_normalize(default))):
+                limitation = f"takes {name_of(default)} ({default}) alone" if default else "does not say its languages"
+                raise InputError(f"{name} {code!r} does not go with this model, which {limitation}")
         return LanguagePair(iso_code(defaults[0]), iso_code(defaults[1]), start=start, forced_tokens=len(start))
-    if scheme.target == "first":  # generation_config.json may force a language
+    if scheme.target == "first":  # generation_config.json may force a target language
         defaults[1] = next((code for code, token in scheme.tokens.items() if (token,) == start[:1]), defaults[1])
     codes = [default if code is None else code for code, default in zip(requested, defaults)]
     is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text may begin with <2xx> itself
@@ -233,9 +230,9 @@ def language_pair(
     if requested[0] is not None and not required[0] and requested[0] not in scheme.tokens:
         language(requested[0])  # only checked: the model has no token for the source language
     codes = [languages.code(code) if is_required else code for code, is_required in zip(codes, required)]
-    source_token, target_token = (scheme.tokens[code] if needed else "" for code, needed in zip(codes, required))
-    words = prefix.replace("{source}", source_token).replace("{target}", target_token)
-    before = (*tokens_of(words), *[source_token] * (scheme.source == "before"))
+    source_token, target_token = (scheme.tokens[code] if has_token else "" for code, has_token in zip(codes, required))
+    prefix_text = prefix.replace("{source}", source_token).replace("{target}", target_token)
+    before = (*tokens_of(prefix_text), *[source_token] * (scheme.source == "before"))
     after = (*[text.eos_token] * (not text.add_source_eos), *[source_token] * (scheme.source == "after"))
     start = (target_token,) if scheme.target else start
     forced = 0 if scheme.target == "start" else len(start)
@@ -245,7 +242,7 @@ def language_pair(
 
 def iso_code(code: str) -> str:
     """The ISO 639-1 code of a language, if the table has it; otherwise the given code."""
-    match = _find(_normalize(code))
+    match = _lookup(_normalize(code))
     return code if match is None else match.code
 
 
@@ -260,7 +257,7 @@ _SCHEMES = {
 
 
 def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
-    """How a model is told the languages, by its vocabulary's language tokens; None for fewer than two such tokens."""
+    """How a model is told the languages, as its vocabulary's language tokens show; None if it has fewer than two."""
     candidates = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
     best = LanguageTokens({})
     for pattern, scheme in _SCHEMES.items():

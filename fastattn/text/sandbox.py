@@ -26,10 +26,10 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 LONGEST_SOURCE = 1 << 16  # characters; published templates have 30,000 at most
-BUDGET, BUDGET_A_CHARACTER = 1 << 23, 64  # of a rendering: a constant price, and more for each input character
-STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
-MOST_BITS = 1 << 14  # of a whole number
-# jinja2's filters, but for urlize, whose patterns are slow.
+BUDGET, BUDGET_A_CHARACTER = 1 << 23, 64  # of a rendering: a constant, and an addition for each input character
+STEP_PRICE, ITEM_PRICE = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
+MOST_BITS = 1 << 14  # of a whole number that a template computes
+# jinja2's filters without urlize, whose patterns are slow.
 FILTER_NAMES = frozenset(
     "abs attr batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
     "groupby indent int items last length list lower map max min pprint random reject rejectattr reverse round safe "
@@ -44,7 +44,7 @@ SHALLOW_TESTS = frozenset(
     "boolean callable defined even false float integer iterable mapping none number odd sameas sequence string true "
     "undefined".split()
 )
-METHODS = frozenset(
+DATA_METHODS = frozenset(  # the methods of strings, numbers and containers that templates may call
     "as_integer_ratio bit_count bit_length capitalize casefold center copy count endswith expandtabs find format "
     "format_map get index is_integer isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric "
     "isprintable isspace istitle isupper items join keys ljust lower lstrip partition removeprefix removesuffix "
@@ -52,8 +52,8 @@ METHODS = frozenset(
     "values zfill".split()
 )
 _CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
-_WIDE_PERCENT = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # great or computed widths for the operator %
-_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # the same for str.format
+_WIDE_PERCENT = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # a large or computed width for the operator %
+_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # a large or computed width for str.format
 
 
 class RefusedError(TemplateError):
@@ -72,7 +72,7 @@ class _Meter:
             raise SecurityError("the template makes or does too much")
 
     def pay_whole(self, value: Any, times: int = 1) -> None:
-        """Pay ``times`` times for a value with all its contents."""
+        """Pay ``times`` times the price of a value with all its contents."""
         values = [value]
         while values:
             value = values.pop()
@@ -91,12 +91,12 @@ def _size(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, _CONTAINERS):
-        return ITEM * len(value)
+        return ITEM_PRICE * len(value)
     return 1 + value.bit_length() // 8 if isinstance(value, int) else 1
 
 
 def weight(value: Any) -> int:
-    """The size of plain data, in characters, with ITEM for each item."""
+    """The size of plain data, in characters, with ITEM_PRICE for each item."""
     items = chain.from_iterable(value.items()) if isinstance(value, dict) else value
     return _size(value) + (sum(map(weight, items)) if isinstance(value, _CONTAINERS) else 0)
 
@@ -104,16 +104,16 @@ def weight(value: Any) -> int:
 def _priced(
     function: Callable[..., Any], shallow: bool = False, pay_extra: Callable[..., None] | None = None
 ) -> Callable[..., Any]:
-    """A filter or test with a price. While jinja2 compiles, the missing meter is an error, so that nothing is computed.
+    """A filter or test with a price. It raises LookupError while jinja2 compiles, which thus computes no constant.
 
     shallow    whether the function reads only the first level of its arguments
-    pay_extra  pays, by the arguments, for costs other than those of input and output
+    pay_extra  called with the arguments; pays for more than reading the arguments and making the result, or refuses
     """
 
     @functools.wraps(function)
     def pay_and_call(*arguments: Any, **options: Any) -> Any:
         meter = _METER.get()
-        meter.pay(STEP)
+        meter.pay(STEP_PRICE)
         if pay_extra is not None:
             pay_extra(*arguments, **options)
         if not shallow:
@@ -129,7 +129,7 @@ def _pay_indent(s: Any, width: Any = 4, first: bool = False, blank: bool = False
     _METER.get().pay((width if isinstance(width, int) else len(width)) * (1 + str(s).count("\n")))
 
 
-def _pay_round(value: Any, precision: int = 0, method: str = "common") -> None:
+def _check_round(value: Any, precision: int = 0, method: str = "common") -> None:
     if abs(precision) > 100:
         raise SecurityError("round takes a precision of at most 100")
 
@@ -141,22 +141,22 @@ def _pay_sum(environment: Any, iterable: Any, attribute: Any = None, start: Any 
 
 
 def _pay_percent(text: Any, *values: Any, **named: Any) -> None:
-    """Pay for the operator %, of which each place may show all values."""
+    """Pay for the operator %, as if each directive of the format printed all values."""
     if _WIDE_PERCENT.search(str(text)):
         raise SecurityError("a width in a format should be written out and below 100")
-    places = 1 + str(text).count("%")
-    _METER.get().pay(STEP * places)
-    _METER.get().pay_whole([values, named], places)
+    directives = 1 + str(text).count("%")
+    _METER.get().pay(STEP_PRICE * directives)
+    _METER.get().pay_whole([values, named], directives)
 
 
-EXTRA_PAYMENTS: dict[str, Callable[..., None]] = {  # of filters: ``pay_extra`` of _priced
-    "batch": lambda value, linecount, fill_with=None: _METER.get().pay(ITEM * linecount),
+EXTRA_PAYMENTS: dict[str, Callable[..., None]] = {  # name of a filter -> ``pay_extra`` of _priced
+    "batch": lambda value, linecount, fill_with=None: _METER.get().pay(ITEM_PRICE * linecount),
     "center": lambda value, width=80: _METER.get().pay(width),
     "format": _pay_percent,
     "indent": _pay_indent,
     "pprint": lambda value: _METER.get().pay_whole(value, 10),
-    "round": _pay_round,
-    "slice": lambda context, value, slices, fill_with=None: _METER.get().pay(ITEM * slices),
+    "round": _check_round,
+    "slice": lambda context, value, slices, fill_with=None: _METER.get().pay(ITEM_PRICE * slices),
     "striptags": lambda value: _METER.get().pay(len(str(value)) * str(value).count("<")),
     "sum": _pay_sum,
     "wordwrap": lambda environment, s, *arguments, **options: _METER.get().pay_whole([arguments, options], 1 + len(s)),
@@ -172,7 +172,7 @@ def _replace_price(text: str, old: str, new: str) -> int:
 def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
     items = list(value)
     meter = _METER.get()
-    meter.pay(STEP + len(items) * len(d))
+    meter.pay(STEP_PRICE + len(items) * len(d))
     meter.pay_whole(items)
     return str(FILTERS["join"](context, items, d, attribute))
 
@@ -181,7 +181,7 @@ def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
 def _replace(context: Any, s: Any, old: str, new: str, count: int | None = None) -> str:
     meter = _METER.get()
     meter.pay_whole(s)
-    meter.pay(STEP + _replace_price(str(s), old, new))
+    meter.pay(STEP_PRICE + _replace_price(str(s), old, new))
     return str(FILTERS["replace"](context, s, old, new, count))
 
 
@@ -234,7 +234,7 @@ class _Variables(Namespace):
 
 
 class _Generation(Extension):
-    """The tag around a model's answers, which matters only in training."""
+    """The tag ``generation`` around a model's answers, which matters only in training."""
 
     tags = {"generation"}
 
@@ -247,55 +247,55 @@ class _Generation(Extension):
         return caller()
 
 
-class _Prices(NodeTransformer):
-    """Adds prices to a template's tree where jinja2 offers no hook."""
+class _PriceInserter(NodeTransformer):
+    """Inserts prices into a template's tree where jinja2 offers no hook."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
         text_length = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
-        node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(STEP + text_length), "price")))
+        node.body.insert(0, nodes.ExprStmt(_filter_node(nodes.Const(STEP_PRICE + text_length), "price")))
         if node.test is not None:
-            node.test = nodes.And(_filter(nodes.Const(STEP), "price"), node.test)
+            node.test = nodes.And(_filter_node(nodes.Const(STEP_PRICE), "price"), node.test)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
-        return _filter(nodes.List(node.nodes), "text")
+        return _filter_node(nodes.List(node.nodes), "text")
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
         operands: list[Any] = [node, *node.ops]
         for operand in operands:
-            operand.expr = _filter(operand.expr, "whole")
+            operand.expr = _filter_node(operand.expr, "whole")
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)
         if isinstance(node.arg, nodes.Slice):
-            return _filter(node, "first level") if node.ctx == "load" else node
+            return _filter_node(node, "first level") if node.ctx == "load" else node
         if not isinstance(node.arg, nodes.Const):
-            node.arg = _filter(node.arg, "whole")
+            node.arg = _filter_node(node.arg, "whole")
         return node
 
     def _visit_literal(self, node: Any) -> nodes.Node:
         self.generic_visit(node)
-        return node if getattr(node, "ctx", "load") == "store" else _filter(node, "first level")
+        return node if getattr(node, "ctx", "load") == "store" else _filter_node(node, "first level")
 
     visit_List = visit_Tuple = visit_Dict = _visit_literal
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
         self.generic_visit(node)
         if not isinstance(node.key, nodes.Const):
-            node.key = _filter(node.key, "whole")
+            node.key = _filter_node(node.key, "whole")
         return node
 
 
-def _filter(node: nodes.Node, name: str) -> nodes.Filter:
+def _filter_node(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None)
 
 
-def _payment(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
-    """A filter that pays for a value and returns the value; takes a context, so that jinja2 does not precompute it."""
+def _paying_filter(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
+    """A filter that pays for a value and returns the value; with a context, jinja2 does not call it while compiling."""
 
     @pass_context
     def pay_and_return(context: Any, value: Any) -> Any:
@@ -305,7 +305,7 @@ def _payment(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
     return pay_and_return
 
 
-_whole = _payment(_Meter.pay_whole)
+_charge = _paying_filter(_Meter.pay_whole)
 
 
 @pass_context
@@ -321,21 +321,21 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_charge, cache_size=0
         )
-        env: Any = self  # Any, since the library's types of its tables are narrower
-        filters, tests, builtins, extra = env.filters, env.tests, env.globals, EXTRA_PAYMENTS
-        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, extra.get(name)) for name in FILTER_NAMES}
+        env: Any = self  # Any, since the library's types of these tables are narrower
+        filters, tests, builtins, pay = env.filters, env.tests, env.globals, EXTRA_PAYMENTS
+        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, pay.get(name)) for name in FILTER_NAMES}
         env.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        env.filters |= {"price": _payment(_Meter.pay), "whole": _whole, "text": _concatenate}
-        env.filters["first level"] = _payment(lambda meter, value: meter.pay(STEP + _size(value)))
+        env.filters |= {"price": _paying_filter(_Meter.pay), "whole": _charge, "text": _concatenate}
+        env.filters["first level"] = _paying_filter(lambda meter, value: meter.pay(STEP_PRICE + _size(value)))
         env.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
         env.globals = {name: builtins[name] for name in ("range", "cycler", "joiner")}
         env.globals |= {"dict": _dict, "namespace": _Variables}
         env.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def wrap_str_format(self, value: Any) -> Any:
-        """str.format and format_map with the sandbox's restrictions, and a price for each place in the format."""
+        """str.format and format_map with the sandbox's restrictions, and a price for each field of the format."""
         method, text = super().wrap_str_format(value), getattr(value, "__self__", None)
         if method is None or not isinstance(text, str):
             return method
@@ -343,23 +343,23 @@ class _Environment(ImmutableSandboxedEnvironment):
         def pay_and_format(*arguments: Any, **items: Any) -> str:
             if _WIDE_FIELD.search(text):
                 raise SecurityError("a width in a format should be written out and below 100")
-            places = 1 + text.count("{")
-            _METER.get().pay(STEP * places)
-            _METER.get().pay_whole([arguments, items], places)
+            fields = 1 + text.count("{")
+            _METER.get().pay(STEP_PRICE * fields)
+            _METER.get().pay_whole([arguments, items], fields)
             return str(method(*arguments, **items))
 
         return pay_and_format
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         is_data = isinstance(obj, (str, int, float, *_CONTAINERS))
-        return (not is_data or attr in METHODS) and super().is_safe_attribute(obj, attr, value)
+        return (not is_data or attr in DATA_METHODS) and super().is_safe_attribute(obj, attr, value)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         meter = _METER.get()
-        meter.pay(STEP)
+        meter.pay(STEP_PRICE)
         data: Any = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
-        is_data = isinstance(data, (str, *_CONTAINERS))
+        is_data = isinstance(data, (str, *_CONTAINERS))  # a name, so that types of ``data`` are not narrowed
         if is_data:
             if name == "join":
                 args = (list(*args),)
@@ -381,7 +381,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         meter = _METER.get()
-        meter.pay(STEP)
+        meter.pay(STEP_PRICE)
         if isinstance(left, str) and operator == "%":
             _pay_percent(left, right)
         elif isinstance(left, int) and isinstance(right, int):
@@ -397,13 +397,13 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class PricedTemplate:
-    """A compiled template; raises jinja2's and Python's errors for a wrong source."""
+    """A compiled template; an invalid source raises errors of jinja2 and of Python."""
 
     def __init__(self, source: str):
         if len(source) > LONGEST_SOURCE:
             raise SecurityError(f"the template has {len(source):,} characters, more than {LONGEST_SOURCE:,}")
         environment = _Environment()
-        tree = _Prices().visit(environment.parse(source))
+        tree = _PriceInserter().visit(environment.parse(source))
         tree.set_environment(environment)
         self._template: Template = environment.from_string(tree)
 

@@ -20,11 +20,11 @@ VARINT, LENGTH = 0, 2  # wire types of a protocol buffer's fields
 FIXED_SIZES = {1: 8, 5: 4}  # other wire types -> bytes of a value
 
 
-def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
+def read_fields(data: bytes, message_name: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
     """The fields of a message from ``position`` on, in order: (number, wire type, value).
 
-    A varint's value is an int below 2**64, a value of another wire type bytes. ``what`` names the message in errors.
-    Raises TokenizerError if the bytes are no message.
+    The value of a varint is an int below 2**64, other values are bytes. Raises TokenizerError if the bytes are no
+    message; ``message_name`` begins its text.
     """
     end = len(data)
     while position < end:
@@ -32,43 +32,43 @@ def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int
         if key < 0x80:
             position += 1
         else:
-            key, position = _read_varint(data, position, what)
+            key, position = _read_varint(data, position, message_name)
         number, wire = key >> 3, key & 7
         if number == 0 or number >> 29:
-            raise TokenizerError(f"{what}: field number {number} at byte {position} is not a protocol buffer's")
+            raise TokenizerError(f"{message_name}: field number {number} at byte {position} is not a protocol buffer's")
         if wire in (LENGTH, VARINT):
-            length, position = _read_varint(data, position, what)
+            length, position = _read_varint(data, position, message_name)  # or the value of a VARINT
         elif wire in FIXED_SIZES:
             length = FIXED_SIZES[wire]
         else:
-            raise TokenizerError(f"{what}: wire type {wire} at byte {position} is not a protocol buffer's")
+            raise TokenizerError(f"{message_name}: wire type {wire} at byte {position} is not a protocol buffer's")
         if wire == VARINT:
             yield number, wire, length
             continue
         if length > end - position:
-            raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
+            raise TokenizerError(f"{message_name}: field {number} wants {length} bytes, but {end - position} are left")
         yield number, wire, data[position : position + length]
         position += length
 
 
-def read_int(value: int | bytes, what: str) -> int:
+def read_int(value: int | bytes, message_name: str) -> int:
     """The int32 of a VARINT field; negative numbers are stored in 64 bits."""
     if not isinstance(value, int):
-        raise TokenizerError(f"{what}: an integer was expected")
+        raise TokenizerError(f"{message_name}: an integer was expected")
     return value - (1 << 64) if value >> 63 else value
 
 
-def read_bytes(value: int | bytes, wire: int, what: str) -> bytes:
+def read_bytes(value: int | bytes, wire: int, message_name: str) -> bytes:
     if not isinstance(value, bytes) or wire != LENGTH:
-        raise TokenizerError(f"{what}: a string was expected")
+        raise TokenizerError(f"{message_name}: a string was expected")
     return value
 
 
-def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int, message_name: str) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
-            raise TokenizerError(f"{what}: ends inside a number at byte {position}")
+            raise TokenizerError(f"{message_name}: ends inside a number at byte {position}")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -76,13 +76,13 @@ def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
             if value >> 64:
                 break
             return value, position
-    raise TokenizerError(f"{what}: a number at byte {position} is longer than 64 bits")
+    raise TokenizerError(f"{message_name}: a number at byte {position} is longer than 64 bits")
 
 
-FILE = "sentencepiece model"
+FILE = "sentencepiece model"  # its name in errors
 MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
-SPECS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}  # fields that are messages
-# The most bytes that a rule of a normalizer's table matches or writes. NFKC's rules match up to 12, write up to 33.
+SPEC_FIELDS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}  # fields that are messages, by number
+# The most bytes that a rule of a normalizer's table matches or writes. NFKC's rules match at most 12, write at most 33.
 LONGEST_RULE = 128
 
 
@@ -96,8 +96,8 @@ def check_spm(data: bytes) -> None:
     has_pieces = start > 0
     for number, wire, value in read_fields(data, FILE, start):
         has_pieces = has_pieces or number == 1
-        if number in SPECS:
-            _check_spec(read_bytes(value, wire, f"{FILE}, {SPECS[number]}"), SPECS[number])
+        if number in SPEC_FIELDS:
+            _check_spec(read_bytes(value, wire, f"{FILE}, {SPEC_FIELDS[number]}"), SPEC_FIELDS[number])
     if not has_pieces:
         raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
 
@@ -113,13 +113,13 @@ def _after_short_pieces(data: bytes) -> int:
 
 
 def _check_spec(data: bytes, spec: str) -> None:
-    what, is_trainer = f"{FILE}, {spec}", spec == "trainer_spec"
-    for number, wire, value in read_fields(data, what):
-        if is_trainer and number == 3 and read_int(value, what) not in MODEL_TYPES:
-            known = ", ".join(f"{number} {name}" for number, name in MODEL_TYPES.items())
-            raise TokenizerError(f"{FILE}: model type {value!r} is not known ({known})")
+    message_name, is_trainer = f"{FILE}, {spec}", spec == "trainer_spec"
+    for number, wire, value in read_fields(data, message_name):
+        if is_trainer and number == 3 and read_int(value, message_name) not in MODEL_TYPES:
+            known_types = ", ".join(f"{number} {name}" for number, name in MODEL_TYPES.items())
+            raise TokenizerError(f"{FILE}: model type {value!r} is not known ({known_types})")
         if not is_trainer and number == 2:
-            _check_table(read_bytes(value, wire, what))
+            _check_table(read_bytes(value, wire, message_name))
 
 
 def _check_table(table: bytes) -> None:
@@ -149,7 +149,7 @@ def _is_deep(units_N: np.ndarray) -> bool:
     children = np.flatnonzero((labels_N > 0) & (labels_N < 256))
     parent_bases = (positions_N ^ labels_N)[children]
     is_base = np.empty(len(units_N) + 256, bool)
-    level = np.zeros(1, int)  # the units that so many steps reach
+    level = np.zeros(1, int)  # positions of the units that the steps so far reach
     for _ in range(LONGEST_RULE + 1):
         bases = bases_N[level]
         is_base[:] = False
@@ -162,15 +162,15 @@ def _is_deep(units_N: np.ndarray) -> bool:
 
 SPACE = "\u2581"  # stands for a space in pieces
 _WORDS = re.compile(f"{SPACE}|[^{SPACE}]+")
-# The most files that ``begin_models`` loads in the background, and the most bytes of each.
-MOST_AHEAD, LARGEST_AHEAD = 2, 1 << 24
+# The most files that ``start_loading`` reads, and the most bytes of each.
+MOST_PRELOADED, LARGEST_PRELOADED = 2, 1 << 24
 _LIBRARY_ERRORS = (RuntimeError, UnicodeDecodeError)
 
 
 class SentencePiece:
     """A sentencepiece model, which cuts a text into ``pieces``, and joins pieces to a ``text``, for any thread.
 
-    background  load the model in a thread, which takes 30 ms for a model of common size; then ``wait`` or the first use
+    background  load the model in a thread, since a model of common size takes 30 ms; then ``wait`` or the first use
                 raises the errors of loading
 
     ``text`` deviates from the library: it also restores the spaces of pieces that the model does not have, since a
@@ -226,16 +226,14 @@ class SentencePiece:
     @property
     def vocabulary(self) -> list[str]:
         """All pieces, in the order of their ids; TokenizerError for a piece that is not UTF-8."""
-        pieces: list[str] = self._call("id_to_piece", list(range(len(self._processor))))
-        return pieces
+        return list(self._call("id_to_piece", list(range(len(self._processor)))))
 
     @lazy
     def unk_id(self) -> int:
-        index: int = self._processor.unk_id()
-        return index
+        return int(self._processor.unk_id())
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a text; a run of unknown characters is one piece as it is. InputError for a lone surrogate."""
+        """The pieces of a text; a run of unknown characters is one piece. InputError for a lone surrogate."""
         check_text(text)
         pieces: list[str] = self._call("encode", text, return_type=str)
         return pieces
@@ -249,26 +247,25 @@ class SentencePiece:
                 pieces = self._split_unknown(pieces, indices)
             else:
                 self._known_pieces.update(pieces)
-        text: str = self._call("decode", pieces)
-        return text
+        return str(self._call("decode", pieces))
 
     def _split_unknown(self, pieces: list[str], indices: list[int]) -> list[str]:
-        """The pieces, with unknown pieces split at spaces, which the library would leave as they are."""
+        """The pieces, with unknown pieces split at SPACE, which the library would not turn into a space within them."""
         space = SPACE if self._processor.piece_to_id(SPACE) != self.unk_id else " "
-        parts = ([piece] if index != self.unk_id else _WORDS.findall(piece) for piece, index in zip(pieces, indices))
-        return [space if part == SPACE else part for piece in parts for part in piece]
+        split = ([piece] if index != self.unk_id else _WORDS.findall(piece) for piece, index in zip(pieces, indices))
+        return [space if part == SPACE else part for parts in split for part in parts]
 
 
-def begin_models(folder: Path) -> dict[bytes, SentencePiece]:
-    """The bytes of each sentencepiece model in a folder -> the model, which loads in the background.
+def start_loading(folder: Path) -> dict[bytes, SentencePiece]:
+    """Start loading each sentencepiece model of a folder in the background: bytes of the file -> the model.
 
-    For callers that then read the folder's other files. Raises nothing.
+    Meanwhile callers read the folder's other files. Raises nothing.
     """
     models: dict[bytes, SentencePiece] = {}
     with suppress(OSError, ValueError):
         names = [name for name in os.listdir(folder) if name.endswith(".spm") or name == "sentencepiece.model"]
-        for file in [folder / name for name in sorted(names)[:MOST_AHEAD]]:
-            if file.is_file() and file.stat().st_size <= LARGEST_AHEAD:
+        for file in [folder / name for name in sorted(names)[:MOST_PRELOADED]]:
+            if file.is_file() and file.stat().st_size <= LARGEST_PRELOADED:
                 data = file.read_bytes()
                 models.setdefault(data, SentencePiece(data, background=True))
     return models
@@ -279,6 +276,6 @@ def _tokenizer_error(error: Exception) -> TokenizerError:
     if isinstance(error, UnicodeDecodeError):
         return TokenizerError(f"{FILE}: a piece or a replacement is not UTF-8")
     reason = " ".join(str(error).removeprefix("INTERNAL: ").split())
-    if "ParseFromArray" in reason:  # the library quotes its source
+    if "ParseFromArray" in reason:  # the library quotes a line of its own code
         reason = "a damaged protocol buffer"
     return TokenizerError(f"{FILE}: {reason}")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fastattn.errors import InputError
 from fastattn.text import check_text
 
-# Abbreviations whose full stop does not end a sentence, and words that begin a sentence, by language (ISO 639-1): in
-# lower case, without the last full stop. Behind BEFORE_NAMES the sentence always goes on: with a name or an example.
+# Abbreviations whose full stop may not end a sentence, and words that begin a sentence, by language (ISO 639-1): in
+# lower case, without the last full stop. After BEFORE_NAMES a sentence always continues, with a name or an example.
 BEFORE_NAMES = {
     "en": "mr mrs ms messrs dr prof gen sen rep gov capt cmdr col maj lt sgt cpl adm rev fr hon pres st mt ft vs v "
     "e.g i.e eg ie cf viz al ca c approx est dept univ assn bros",
@@ -27,7 +27,7 @@ BEFORE_NAMES = {
     "ar": "د أ م",
 }
 
-# A sentence goes on behind these if a number follows; else it ends ("No.").
+# After these a sentence continues if a number follows; else it ends ("No.").
 BEFORE_NUMBERS = {
     "en": "no nos rm p pp vol vols fig figs ch sec art eq ref para pt ed jan feb mar apr jun jul aug sep sept oct nov "
     "dec",
@@ -41,8 +41,8 @@ BEFORE_NUMBERS = {
     "el": "σελ εικ κεφ αρ τ",
 }
 
-# A sentence ends behind these if a word from SENTENCE_STARTS follows.
-BEFORE_ANYTHING = {
+# After these a sentence ends only if a word from SENTENCE_STARTS follows.
+BEFORE_WORDS = {
     "en": "inc ltd co corp jr sr llc plc bros ave blvd rd ph.d b.a m.a",
     "pt": "ltda cia s.a jr",
     "es": "ltda cía s.a jr",
@@ -74,41 +74,40 @@ SENTENCE_STARTS = {
     "el": "ο η το οι τα αυτός αυτή αυτό αλλά και με σε στο στη για από όταν αν πού τι ποιος δεν μετά τώρα",
 }
 
-WITH_ORDINALS = frozenset(
-    "cs da de et fi hr hu is lv nb no pl sk sl sr tr".split()
-)  # languages where "3." means the third
+# Languages in which "3." means the third.
+ORDINAL_LANGUAGES = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())
 
 
 class Abbreviations(NamedTuple):
-    """The tables above for one language, or for all languages."""
+    """The words of each table above for one language, or for all languages."""
 
     before_names: frozenset[str]
     before_numbers: frozenset[str]
-    before_anything: frozenset[str]
+    before_words: frozenset[str]
     sentence_starts: frozenset[str]
     has_ordinals: bool
 
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
-    """The tables of a language; where a table lacks the language, the words of all languages."""
-    tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
+    """The abbreviations of a language; from a table that lacks the language, the words of all languages."""
+    tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_WORDS, SENTENCE_STARTS
     entries = ([table[language]] if language in table else table.values() for table in tables)
     words = [frozenset(" ".join(texts).split()) for texts in entries]
-    return Abbreviations._make([*words, language in WITH_ORDINALS])
+    return Abbreviations._make([*words, language in ORDINAL_LANGUAGES])
 
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
 OPENING = "\"'“‘„‚«‹(\\[{「『（《【〔〈¿¡*_–—•-"
 FULL_WIDTH = "。！？；｡"  # marks that end a sentence without a following space
-OTHER_MARKS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
-CONTINUING = ",;:，、：،"
+SPACED_MARKS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"  # marks that end a sentence before a space
+CLAUSE_MARKS = ",;:，、：،"  # marks before which no sentence ends
 NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 
 _CANDIDATE = re.compile(
-    f"(?P<mark>[{FULL_WIDTH}{OTHER_MARKS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
+    f"(?P<mark>[{FULL_WIDTH}{SPACED_MARKS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
 )
-_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHER_MARKS, f"{OTHER_MARKS};"))  # ; is its question mark
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(SPACED_MARKS, f"{SPACED_MARKS};"))  # ; asks a question
 # A sentence continues after a quotation with a Japanese particle, or a few Chinese characters that say who speaks.
 _PARTICLE = re.compile("[とのがはをにもでや]")
 _SPEAKER = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
@@ -116,9 +115,9 @@ _NEWLINE = re.compile(f"[{NEWLINES}]")
 _NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
 _LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
-_CLAUSE = f"[{CONTINUING}；–—]"
-# A sentence is cut after clause marks that are full-width or have spaces after them; else after spaces; else after a
-# character with its combining marks (accents, variation selectors, skin tones, joined characters); else anywhere.
+_CLAUSE = f"[{CLAUSE_MARKS}；–—]"
+# A long sentence is cut after clause marks that are full-width or have spaces after them; else after spaces; else after
+# a character with its combining marks (accents, variation selectors, skin tones, joined characters); else anywhere.
 _CUTS = (
     re.compile(f"(?<!{_CLAUSE})(?={_CLAUSE}*[，、：；]|{_CLAUSE}+[{CLOSING}]*\\s){_CLAUSE}+[{CLOSING}]*\\s*"),
     re.compile(r"\s+"),
@@ -135,16 +134,16 @@ LONGEST_ABBREVIATION = 24
 def split_sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a text; joined, they are the text again.
 
-    Spaces and newlines belong to the sentence before them, at the start to the first sentence. A newline ends a
-    sentence. ``language`` (ISO 639-1) selects the abbreviations; "": those of all languages. Raises InputError for a
-    lone surrogate.
+    Spaces and newlines belong to the sentence before them, those at the start of the text to the first sentence. A
+    newline ends a sentence. ``language`` (ISO 639-1) selects the abbreviations; "" selects those of all languages.
+    Raises InputError for a lone surrogate.
     """
     check_text(text)
     abbreviations, quotes = abbreviations_of(language[:2].lower()), _Quotes(text)
     sentences, start = list[str](), 0
-    first = len(text) - len(text.lstrip())  # no sentence has spaces alone
+    text_start = len(text) - len(text.lstrip())  # so that no sentence has spaces alone
     candidate = _GREEK_CANDIDATE if language[:2].lower() == "el" else _CANDIDATE
-    for match in candidate.finditer(text, first):
+    for match in candidate.finditer(text, text_start):
         end = match.end()
         if end == len(text):
             break
@@ -165,21 +164,20 @@ def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, languag
 
     A text that fits stays whole; otherwise it is split into its sentences. A sentence that does not fit is split into
     parts of nearly equal length, at clauses if possible, else at words, else between characters.
-    ``length_of`` counts tokens, special tokens included; it gets the empty text too, and each part a few times. Raises
-    InputError if a single character is longer than ``limit``.
+    ``length_of`` counts tokens, special tokens included; it is also called with the empty text, and a few times for
+    each part. Raises InputError if a single character is longer than ``limit``.
     """
     check_text(text)
     if not text:
         return []
     if length_of(text) <= limit:
         return [text]
-    return [
-        part for sentence in split_sentences(text, language) for part in _split_evenly(sentence, length_of, limit, 0)
-    ]
+    sentences = split_sentences(text, language)
+    return [part for sentence in sentences for part in _split_evenly(sentence, length_of, limit, 0)]
 
 
 class _Quotes:
-    """Whether a plain double quote is open at a position; positions only rise, so that the text is read once."""
+    """Says whether a plain double quote is open at a position; positions must rise, so that the text is read once."""
 
     def __init__(self, text: str):
         self._text, self._position, self._is_open = text, 0, False
@@ -195,10 +193,10 @@ class _Quotes:
 
 def _full_width_boundary(text: str, match: re.Match[str], quotes: _Quotes) -> int:
     """The position where a sentence ends after a full-width mark; 0 if the sentence continues."""
-    if text[match.end()] in CONTINUING + FULL_WIDTH + OTHER_MARKS:
+    if text[match.end()] in CLAUSE_MARKS + FULL_WIDTH + SPACED_MARKS:
         return 0
-    calls = match["mark"][-1] in "！？"
-    if match["close"] and (_PARTICLE.match(text, match.end()) or (calls and _SPEAKER.match(text, match.end()))):
+    may_be_speech = match["mark"][-1] in "！？"
+    if match["close"] and (_PARTICLE.match(text, match.end()) or (may_be_speech and _SPEAKER.match(text, match.end()))):
         return 0
     if '"' in match["close"]:
         is_open = quotes.is_open_at(match.end("mark"))
@@ -215,8 +213,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
     end = match.end()
     if not match["space"]:
         before = match.start() - 1
-        is_between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
-        return is_between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
+        is_in_ideographs = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
+        return is_in_ideographs and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
     next_match = _NEXT_WORD.match(text, end)
     next_word = next_match[1] if next_match else ""
     if next_word[:1].islower():
@@ -230,14 +228,14 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
         return False
     if lowered in abbreviations.before_numbers and next_word[:1].isdigit():
         return False
-    is_start = next_word.lower() in abbreviations.sentence_starts
-    if lowered in abbreviations.before_anything or (len(word) == 1 and word.isupper()):
-        return is_start
+    starts_sentence = next_word.lower() in abbreviations.sentence_starts
+    if lowered in abbreviations.before_words or (len(word) == 1 and word.isupper()):
+        return starts_sentence
     if _ACRONYM.fullmatch(word):
-        return is_start or word.islower()
+        return starts_sentence or word.islower()
     if abbreviations.has_ordinals and word.isdigit() and len(word) <= 2:
-        return is_start
-    # Otherwise the mark ends the sentence, except after the number of a list item: "1. Introduction".
+        return starts_sentence
+    # Otherwise the full stop ends the sentence, except after the number of a list item: "1. Introduction".
     return not (word.isdigit() and len(word) <= 3 and text[start : match.start()].strip() == word)
 
 
@@ -258,10 +256,10 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
     parts: list[str] = []
     overhead = length_of("")  # the length of every part besides its text, such as an end token
     room = max(limit - overhead, 1)
-    unit, remaining = 0, total - overhead  # the next unit, which offsets[unit] begins; the length from there on
+    unit, remaining = 0, total - overhead  # the unit that begins the next part at offsets[unit]; the length from there
     while unit < len(offsets) - 1:
-        shares = -(-remaining // room)  # equal: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
-        goal = min(overhead + -(-remaining // shares), limit) if remaining > 0 else limit
+        count = -(-remaining // room)  # of equal parts: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
+        goal = min(overhead + -(-remaining // count), limit) if remaining > 0 else limit
         end, length = _find_end(text, offsets, unit, length_of, goal, limit)
         if end > unit:
             parts.append(text[offsets[unit] : offsets[end]])
@@ -277,8 +275,8 @@ def _find_end(
 ) -> tuple[int, int]:
     """(end, length) of a part that begins at ``unit``; (``unit``, the unit's length) if the unit exceeds ``limit``.
 
-    The end is the first unit that reaches ``goal``, or the unit before if that exceeds ``limit``. Interpolates by
-    characters a token, then bisects, so that a part is measured only a few times.
+    The part ends with the first unit by which it reaches ``goal``, or one unit earlier if it would exceed ``limit``.
+    Interpolates by characters a token, then bisects, so that a part is measured only a few times.
     """
     low, low_length = unit, 0
     high, high_length = len(offsets), 0

@@ -14,11 +14,11 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.system.records import lazy
 from fastattn.text import check_text
 
-FILE = "BPE codes"
+FILE = "BPE codes"  # its name in errors
 CONTINUATION, END_OF_WORD = "@@", "</w>"
 VERSION = "#version: "
 MOST_CACHED = 1 << 16  # words whose units are remembered
-MOST_SHOWN = 80  # characters of a line that an error shows
+LONGEST_EXCERPT = 80  # characters of a line that an error shows
 
 
 class SubwordUnits:
@@ -35,14 +35,14 @@ class SubwordUnits:
         version = lines.pop(0).removeprefix(VERSION).strip() if lines[0].startswith(VERSION) else ""
         lines = lines or [""]
         if version not in ("", "0.1", "0.2"):
-            raise TokenizerError(f"{FILE}: version {version[:MOST_SHOWN]!r} is not known; known: 0.1, 0.2")
+            raise TokenizerError(f"{FILE}: version {version[:LONGEST_EXCERPT]!r} is not known; known: 0.1, 0.2")
         self._ranks: dict[tuple[str, ...], int] = {}
         has_counts = len(lines[0].split(" ")) == 3  # fastBPE writes the count of each pair
         for number, line in enumerate(lines):
             pair = tuple(line.strip("\r\n ").split(" "))
             if len(pair) != 2 + has_counts:
-                shown = line[:MOST_SHOWN]
-                raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {shown!r}")
+                excerpt = line[:LONGEST_EXCERPT]
+                raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {excerpt!r}")
             self._ranks.setdefault(pair[:2], number)
         # In subword-nmt's first version the end of a word is a symbol of its own.
         self._has_end_symbol = version != "0.2" and not has_counts
@@ -53,13 +53,12 @@ class SubwordUnits:
         check_text(text)
         units: list[str] = []
         for word in filter(None, text.strip("\r\n ").split(" ")):
-            word_units = self._cache.get(word)
-            if word_units is None:
+            if (word_units := self._cache.get(word)) is None:
                 word_units = self._units(word)
                 if len(self._cache) < MOST_CACHED:
                     self._cache[word] = word_units
             units += word_units
-        return " ".join(units).split()  # spaces other than " " are parts of words until here, as in fairseq
+        return " ".join(units).split()  # only now split at spaces other than " ", as fairseq does
 
     def text(self, pieces: Iterable[str]) -> str:
         return " ".join([*pieces, ""]).replace(CONTINUATION + " ", "").rstrip()
@@ -74,9 +73,9 @@ class SubwordUnits:
         return (*(unit + CONTINUATION for unit in units[:-1]), units[-1])
 
     def _merge(self, symbols: list[str]) -> list[str]:
-        """Merge all occurrences of the pair that comes first in the file, then of the next pair, until there is none.
+        """Merge all occurrences of the pair that comes first in the file, then of the next, until the file has no pair.
 
-        By a heap of pairs, so that a word of n symbols takes n log n.
+        By a heap of pairs, so that a word of n symbols takes O(n log n).
         """
         ranks, count = self._ranks, len(symbols)
         next_of, previous_of = list(range(1, count + 1)), list(range(-1, count - 1))
@@ -103,8 +102,8 @@ class SubwordUnits:
         return [symbol for symbol in symbols if symbol]
 
 
-class WordsAndUnits:
-    """As SubwordUnits, of any text: cuts words by Moses' rules, as ``text.words`` requires, then units.
+class MosesUnits:
+    """Like SubwordUnits, but for texts as they are written: cuts them into words by Moses' rules, then into units.
 
     Raises TokenizerError at first use if sacremoses is not installed.
     """
@@ -133,5 +132,4 @@ class WordsAndUnits:
         return self._units.pieces(words)
 
     def text(self, pieces: Iterable[str]) -> str:
-        text: str = self._moses[2].detokenize(self._units.text(pieces).split(" "))
-        return text
+        return str(self._moses[2].detokenize(self._units.text(pieces).split(" ")))

@@ -15,19 +15,17 @@ from fastattn.errors import InputError
 THINK, END_OF_THINK, CALL = "<think>", "</think>", "<tool_call>"
 CALLS = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 BETWEEN_CALLS = re.compile(r"[\s;,]*")
-LLAMA = '"parameters":'  # in a template that asks for calls in Llama 3's form
+LLAMA_KEY = '"parameters":'  # a template that asks for calls in Llama 3's format has this
 
 
 class ToolCall(NamedTuple):
-    """A function and its arguments, as JSON text."""
+    """A function's name, and its arguments as JSON text."""
 
     name: str
     arguments: str
 
 
 class SplitAnswer(NamedTuple):
-    """An answer's parts."""
-
     reasoning: str
     text: str
     calls: list[ToolCall]
@@ -38,10 +36,11 @@ class AnswerParts:
 
     tools      the names of the tools that the model may call
     reasoning  whether the prompt ends within the model's reasoning
-    calls      after ``end``, what the answer calls
+    calls      the answer's tool calls, after ``end``
     """
 
     def __init__(self, tools: Collection[str] = (), reasoning: bool = False):
+        # "start": reasoning or an answer follows, "reasoning", "answer": text or calls follow, "content", "calls"
         self._tools, self._text, self._state = tools, "", "reasoning" if reasoning else "start"
         self.calls: list[ToolCall] = []
 
@@ -51,7 +50,7 @@ class AnswerParts:
         return list(self._completed())
 
     def end(self) -> list[tuple[str, str]]:
-        """The last parts."""
+        """The ("reasoning" | "content", text) behind what ``add`` has returned, without tool calls."""
         if self._state == "calls":
             self.calls, self._text = read_calls(self._text, self._tools)
         kind = "reasoning" if self._state == "reasoning" else "content"
@@ -62,12 +61,12 @@ class AnswerParts:
             beginning = self._text.lstrip()
             if THINK.startswith(beginning[: len(THINK)]) and len(beginning) < len(THINK):
                 return
-            self._state = "begun"
+            self._state = "answer"
             if beginning.startswith(THINK):
                 self._state, self._text = "reasoning", beginning.removeprefix(THINK).lstrip("\n")
         if self._state == "reasoning":
-            yield from self._until(END_OF_THINK, "reasoning", "begun")
-        if self._state == "begun":
+            yield from self._until(END_OF_THINK, "reasoning", "answer")
+        if self._state == "answer":
             self._text = self._text.lstrip("\n") if self._text.isspace() else self._text
             if not self._text.strip():
                 return
@@ -79,18 +78,18 @@ class AnswerParts:
                 self._text = CALL + self._text
 
     def _until(self, mark: str, kind: str, following: str) -> Iterator[tuple[str, str]]:
-        """The text before a mark, without an end that may begin it; behind the mark comes the following state."""
-        before, found, after = self._text.partition(mark) if mark else (self._text, "", "")
-        if found:
+        """(kind, the text before a mark); keeps characters that may begin the mark. The mark leads to ``following``."""
+        before, separator, after = self._text.partition(mark) if mark else (self._text, "", "")
+        if separator:
             self._state, self._text = following, after.lstrip("\n") if mark == END_OF_THINK else after
         else:
-            held = next((n for n in range(min(len(mark) - 1, len(before)), 0, -1) if before.endswith(mark[:n])), 0)
-            before, self._text = before[: len(before) - held], before[len(before) - held :]
+            overlap = next((n for n in range(min(len(mark) - 1, len(before)), 0, -1) if before.endswith(mark[:n])), 0)
+            before, self._text = before[: len(before) - overlap], before[len(before) - overlap :]
         if before:
             yield kind, before
 
 
-def answer_parts(text: str, tools: Collection[str] = (), reasoning: bool = False) -> SplitAnswer:
+def split_answer(text: str, tools: Collection[str] = (), reasoning: bool = False) -> SplitAnswer:
     """The parts of a whole answer; arguments as in ``AnswerParts``."""
     parts = AnswerParts(tools, reasoning)
     pieces = parts.add(text) + parts.end()
@@ -99,27 +98,27 @@ def answer_parts(text: str, tools: Collection[str] = (), reasoning: bool = False
 
 
 def read_calls(text: str, tools: Collection[str]) -> tuple[list[ToolCall], str]:
-    """(the calls, the text around them); (none, the whole text) where one has another form or an unknown name."""
+    """(the calls, the text around them); ([], the whole text) if a call has another format or names no known tool."""
     sources = CALLS.findall(text) or [text]
     try:
         values = [value for source in sources for value in _json_values(source)]
         calls = [_call(call, tools) for value in values for call in (value if isinstance(value, list) else [value])]
-        encoded = [call.arguments.encode() for call in calls]
+        "".join(call.arguments for call in calls).encode()  # raises a ValueError for a lone surrogate
     except (ValueError, RecursionError):
         return [], text
-    if not encoded:
+    if not calls:
         return [], text
     return calls, CALLS.sub("", text).strip() if CALL in text else ""
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    decoder, at = json.JSONDecoder(parse_constant=_refuse), 0
-    while (match := BETWEEN_CALLS.match(text, at)) and (at := match.end()) < len(text):
-        value, at = decoder.raw_decode(text, at)
+    decoder, position = json.JSONDecoder(parse_constant=_refuse_constant), 0
+    while (match := BETWEEN_CALLS.match(text, position)) and (position := match.end()) < len(text):
+        value, position = decoder.raw_decode(text, position)
         yield value
 
 
-def _refuse(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -136,12 +135,12 @@ def _call(value: Any, tools: Collection[str]) -> ToolCall:
 
 
 def call_schema(tools: Sequence[Mapping[str, Any]], name: str | None, template: str) -> dict[str, Any]:
-    """The JSON schema of a call of one of the tools, as OpenAI describes functions, or of that with the name."""
-    chosen = [tool for tool in tools if name is None or tool["name"] == name]
-    if not chosen:
+    """The JSON schema of a call of one of the tools (OpenAI's descriptions), or of the tool ``name`` if it is given."""
+    chosen_tools = [tool for tool in tools if name is None or tool["name"] == name]
+    if not chosen_tools:
         raise InputError(f"tool_choice should name one of the tools, names {name!r}")
-    key = "parameters" if LLAMA in template else "arguments"
-    return {"anyOf": [_schema_of(tool, key) for tool in chosen]}
+    key = "parameters" if LLAMA_KEY in template else "arguments"
+    return {"anyOf": [_schema_of(tool, key) for tool in chosen_tools]}
 
 
 def _schema_of(tool: Mapping[str, Any], key: str) -> dict[str, Any]:

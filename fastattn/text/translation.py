@@ -19,19 +19,19 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 
 if TYPE_CHECKING:
     from fastattn.text.huggingface import HuggingFaceTokenizer
-    from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
+    from fastattn.text.subword_units import MosesUnits, SubwordUnits
 
-    Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
+    Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | MosesUnits
 
 SPLITS = ("long", "sentences", "never")
-# A vocabulary with more tokens that begin with SPACE is sentencepiece's; one with fewer may be written by hand.
-MOST_BY_HAND = 1000
+# A vocabulary with more tokens that begin with SPACE is sentencepiece's; a smaller one may be written by hand.
+MOST_HANDWRITTEN = 1000
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
 # Languages that are written without spaces between sentences.
 SPACELESS_LANGUAGES = frozenset("zh zho cmn yue wuu ja jpn th tha lo lao km khm my mya bo bod dz dzo".split())
-# If the language is unknown, the script decides. First and last characters: Thai, Lao and Tibetan, Myanmar, Khmer,
-# punctuation and kana, Han, full-width punctuation. (A regular expression of these ranges takes 1.4 ms to compile.)
+# First and last characters of such scripts, for unknown languages: Thai, Lao and Tibetan, Myanmar, Khmer, punctuation
+# and kana, Han, full-width punctuation. (A regular expression of these ranges takes 1.4 ms to compile.)
 SPACELESS_SCRIPTS = (
     ("\u0e00", "\u0fff"),
     ("\u1000", "\u109f"),
@@ -43,12 +43,12 @@ SPACELESS_SCRIPTS = (
 
 
 class TranslationTokenizer:
-    """Tokens of source and target, by the model's vocabularies.
+    """Turns texts into the tokens and ids of a model's source and target vocabularies, and back.
 
-    Pieces are looked up by their surface, not by the .spm's ids: a vocabulary may have tokens that its .spm lacks. The
-    .spm files are loaded in the background until ``wait``.
+    Pieces are looked up by their text, not by the .spm's ids: a vocabulary may have tokens that its .spm lacks. The
+    .spm files are loaded in the background; ``wait`` returns once they are loaded.
 
-    models      bytes of a .spm file -> the model, if it is being loaded already
+    models      bytes of a .spm file -> the SentencePiece that loads it already
     token_pair  the language pair of sources that are given as tokens
     """
 
@@ -63,17 +63,17 @@ class TranslationTokenizer:
 
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
         if text.codes is not None:
-            from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
+            from fastattn.text.subword_units import MosesUnits, SubwordUnits
 
             units = SubwordUnits(text.codes)
-            model = WordsAndUnits(units, text) if text.words else units
+            model = MosesUnits(units, text) if text.words else units
         elif text.source_model is not None:
             model = models.get(text.source_model) or SentencePiece(text.source_model, background=True)
         self._source_model = self._target_model = model
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, background=True)
         self.end_id = self._target_ids[text.eos_token]
-        # If there is no unknown token: the start token, which no target contains.
+        # Without an unknown token, the start token stands for unknown ones, since no target contains it.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         scheme = text.languages
@@ -84,7 +84,7 @@ class TranslationTokenizer:
         self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
         start = text.decoding.forced_tokens
         self.token_pair = LanguagePair("", "", start=start, forced_tokens=len(start))
-        self._warns = lacks_sentencepiece(text)
+        self._should_warn = lacks_sentencepiece(text)
         self._has_unk_token = text.unk_token in self._source_ids
 
     def wait(self) -> None:
@@ -99,26 +99,26 @@ class TranslationTokenizer:
         return None if self.text.vocabulary_map is None else VocabularyMap(self.text, self._target_ids)
 
     def source_tokens(self, text: str) -> list[str]:
-        """The tokens of a text; the first call warns if the sentencepiece model is missing."""
-        if self._warns:
-            self._warns = False
+        """The tokens of a text with its language tag; the first call warns if the sentencepiece model is missing."""
+        if self._should_warn:
+            self._should_warn = False
             warn(
                 "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
                 "translate_tokens"
             )
-        language, text = self.cut_language(text.lower() if self.text.lowercase else text)
-        tokens = language + _tokens(text, self._source_model, self.text.source_characters)
+        tag, text = self.cut_language_tag(text.lower() if self.text.lowercase else text)
+        tokens = tag + _tokens(text, self._source_model, self.text.source_characters)
         return tokens if self._has_unk_token else [token for token in tokens if token in self._source_ids]
 
-    def cut_language(self, text: str) -> tuple[list[str], str]:
-        """([the tag of the target language] if the text begins with a tag, else []; the rest of the text).
+    def cut_language_tag(self, text: str) -> tuple[list[str], str]:
+        """([the tag of the target language] if the text begins with a tag, else []; the text behind the tag).
 
         A tag (``>>de<<``, ``<2de>``) is a token of a multilingual model's source vocabulary, and no piece of its .spm.
         """
-        for first, last in ((">>", "<<"), ("<2", ">")):
-            end = text.find(last) + len(last)
-            if text.startswith(first) and text[:end] in self._source_ids:
+        for opening, closing in ((">>", "<<"), ("<2", ">")):
+            end = text.find(closing) + len(closing)
+            if text.startswith(opening) and text[:end] in self._source_ids:
                 return [text[:end]], text[end:]
         return [], text
 
@@ -129,10 +129,11 @@ class TranslationTokenizer:
             self._pairs[pair] = language_pair(self.text, self.languages, pair, self._prefix_tokens)
         return self._pairs[pair]
 
-    def _prefix_tokens(self, words: str) -> list[str]:
-        return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
+    def _prefix_tokens(self, prefix: str) -> list[str]:
+        """The tokens of a prefix that tells the model its languages, which may be one token of the vocabulary."""
+        return [] if not prefix else [prefix] if prefix in self._source_ids else self.source_tokens(prefix)
 
-    def surrounding(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
+    def surrounding_tokens(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
         """The tokens before and after a text's source tokens; ``tag``: the tag at the beginning of the text."""
         if pair.needs_tag and not tag:
             raise InputError(f"target_lang should be given; this model knows {self.languages}")
@@ -140,15 +141,15 @@ class TranslationTokenizer:
 
     def surrounded_tokens(self, text: str, pair: LanguagePair) -> list[str]:
         """The tokens of a text, with the surrounding tokens of its language pair."""
-        tag, rest = self.cut_language(text)
-        before, after = self.surrounding(tag, pair)
-        return [*before, *self.source_tokens(rest), *after]
+        tag, untagged = self.cut_language_tag(text)
+        before, after = self.surrounding_tokens(tag, pair)
+        return [*before, *self.source_tokens(untagged), *after]
 
     def target_tokens(self, text: str) -> list[str]:
         return _tokens(text, self._target_model, self.text.target_characters)
 
     def source_ids(self, tokens: Sequence[str]) -> np.ndarray:
-        """int32 ids, with the special tokens that the model expects."""
+        """The int32 ids of source tokens, with the special tokens that the model expects."""
         text, unknown = self.text, self._source_ids.get(self.text.unk_token, -1)
         ids = [self._source_ids.get(token, unknown) for token in tokens]
         if unknown < 0 and unknown in ids:
@@ -160,23 +161,23 @@ class TranslationTokenizer:
         return np.array(ids, np.int32)
 
     def cut(self, tokens: Sequence[str], longest: int | None) -> list[str]:
-        """The first tokens, at most ``longest`` together with added special tokens; None or 0: all.
+        """The first tokens, at most ``longest`` together with the special tokens of ``source_ids``; None or 0: all.
 
-        A final end token stays, also before a final language token (CTranslate2's rule).
+        An end token at the end stays, also with a language token behind it (CTranslate2's rule).
         """
         room = max((longest or 0) - self.implicit_tokens, 0)
         if not longest or len(tokens) <= room:
             return list(tokens)
-        final = 0  # how many last tokens stay
+        final_count = 0  # how many tokens at the end stay
         if not self.text.add_source_eos and self.text.eos_token in tokens[-2:]:
-            final = 1 if tokens[-1] == self.text.eos_token else 2
-        final = final if final <= room else 0
-        return [*tokens[: room - final], *tokens[len(tokens) - final :]]
+            final_count = 1 if tokens[-1] == self.text.eos_token else 2
+        final_count = final_count if final_count <= room else 0
+        return [*tokens[: room - final_count], *tokens[len(tokens) - final_count :]]
 
     def target_ids(self, tokens: Sequence[str], pair: LanguagePair | None = None) -> list[int]:
-        """Ids of the decoder's start token, the pair's start and ``tokens``; None: the pair of sources given as tokens.
+        """Ids of the decoder's start token, of the pair's start and of ``tokens``; ``pair`` is by default token_pair.
 
-        If the checkpoint has no start token, ``tokens`` or the pair's start begin with the start token.
+        If the checkpoint names no start token, the pair's start or ``tokens`` begin with a start token.
         """
         ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.token_pair).start, *tokens)]
         start = self.text.decoder_start_token
@@ -203,12 +204,12 @@ class TranslationTokenizer:
         bos_token, eos_token = self.text.bos_token, self.text.eos_token
         if len(tokens) < 2:
             return not tokens or tokens[0] in (bos_token, eos_token)
-        others = len(tokens) - (tokens[0] == bos_token)
+        text_tokens = len(tokens) - (tokens[0] == bos_token)
         if tokens[-1] == eos_token:
-            others -= 1
+            text_tokens -= 1
         elif tokens[-2] == eos_token:  # a language token follows the end token
-            others -= 2
-        return others <= 0
+            text_tokens -= 2
+        return text_tokens <= 0
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of target tokens, without the end token."""
@@ -221,7 +222,7 @@ class TranslationTokenizer:
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
     def join_sentences(self, sentences: Sequence[str], language: str) -> str:
-        """Join the translations of a line's sentences, with spaces if the target language uses them."""
+        """Join the translations of a line's sentences, with spaces if ``language``, the target's, uses spaces."""
         language = re.split("[-_@]", language.lower())[0]
         joined = ""
         for sentence in filter(None, sentences):
@@ -241,7 +242,7 @@ def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly sentencepiece's, but the sentencepiece model is missing."""
     if any(model is not None for model in (text.source_model, text.tokenizer, text.codes)):
         return False
-    return sum(token.startswith(SPACE) for token in text.source_vocabulary) > MOST_BY_HAND
+    return sum(token.startswith(SPACE) for token in text.source_vocabulary) > MOST_HANDWRITTEN
 
 
 @dataclass
@@ -255,7 +256,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in lines and parts, the target prefix of the first part, and the text's language pair."""
+    """A text's lines, the target prefix of the text's first part, and the text's language pair."""
 
     lines: list[Line]
     prefix: list[str]
@@ -281,11 +282,11 @@ def split_lines(
 ) -> list[Line]:
     """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit`` tokens.
 
-    The tokens that the language pair (None: the checkpoint's) has around text, and a language tag at the beginning of
-    the line, count once a line in ``longest`` and stand around each part. A line without other tokens has no part.
+    Each part has the surrounding tokens of the language pair (None: the checkpoint's), and the tag that begins the line
+    if it has one; ``longest`` counts these tokens once a line. A line without other tokens has no part.
 
-    split  "long" splits a line over the limit at its sentences, "sentences" every line; a sentence over the limit is
-           split by ``split_to_fit``. "never": InputError for a line over the limit. A blank line stays as it is
+    split  "long": split a line over the limit at its sentences; "sentences": split every line; "never": InputError for
+           a line over the limit. A sentence over the limit is split by ``split_to_fit``. A blank line stays as it is
     """
     pair = pair or tokenizer.pair()
     contents_and_ends = LINE_ENDS.split(text)
@@ -299,20 +300,20 @@ def split_lines(
 def _parts(
     content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None, pair: LanguagePair
 ) -> list[list[str]]:
-    tag, rest = tokenizer.cut_language(content)
-    before, after = tokenizer.surrounding(tag, pair)
-    surrounding = len(before) + len(after)
+    tag, untagged = tokenizer.cut_language_tag(content)
+    before, after = tokenizer.surrounding_tokens(tag, pair)
+    surrounding_count = len(before) + len(after)
     if split != "sentences":
         tokens = tokenizer.cut(tokenizer.surrounded_tokens(content, pair), longest)
-        if surrounding and len(tokens) <= surrounding:
+        if surrounding_count and len(tokens) <= surrounding_count:
             return []
         if len(tokens) <= limit:
             return [tokens]
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
-    room = limit - surrounding
+    room = limit - surrounding_count
     parts: list[list[str]] = []
-    for sentence in split_sentences(rest, pair.source):
+    for sentence in split_sentences(untagged, pair.source):
         tokens = tokenizer.source_tokens(sentence)
         if len(tokens) <= room:
             parts.append(tokens)
@@ -322,7 +323,7 @@ def _parts(
     parts = list(filter(None, parts))
     if longest:
         starts = [0, *accumulate(map(len, parts))]
-        room = longest - tokenizer.implicit_tokens - surrounding
+        room = longest - tokenizer.implicit_tokens - surrounding_count
         parts = [part[: room - start] for part, start in zip(parts, starts) if start < room]
     return [[*before, *part, *after] for part in parts]
 
@@ -347,8 +348,8 @@ class VocabularyMap:
     """CTranslate2's vocabulary map, ``vmap.txt``: the target tokens that each n-gram of a source makes likely.
 
     A line is an n-gram of source tokens, a tab, and target tokens, with spaces between tokens. The line of the empty
-    n-gram lists tokens that every sentence may choose. Of several lines of an n-gram the last counts.
-    (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for a line that is none of these.
+    n-gram lists tokens that every sentence may choose. If an n-gram has several lines, the last one counts.
+    (CTranslate2, src/vocabulary_map.cc.) Raises CheckpointError for any other line.
     """
 
     def __init__(self, text: TranslationText, target_ids: Mapping[str, int]):
@@ -366,17 +367,17 @@ class VocabularyMap:
                 length = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
                 raise CheckpointError(f"{MAP_NAME}: line {number} has {length}")
             self._targets[ngram] = targets[0]
-        self._longest = max(map(len, self._targets), default=0)
+        self._longest_ngram = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
         self._common_ids = {target_ids.get(token, self._unk_id) for token in special} | self._ids_of(("",))
 
     def candidates(self, tokens: Sequence[str]) -> np.ndarray:
         """The ids that a sentence with these source tokens may choose: int32, ascending."""
-        # A set, so that each n-gram counts once: its line may be as long as the file.
+        # A set, so that the line of an n-gram, which may be as long as the file, is read once.
         ngrams = {
             ngram
             for start in range(len(tokens))
-            for end in range(start + 1, min(start + self._longest, len(tokens)) + 1)
+            for end in range(start + 1, min(start + self._longest_ngram, len(tokens)) + 1)
             if (ngram := tuple(tokens[start:end])) in self._targets
         }
         return np.array(sorted(self._common_ids.union(*map(self._ids_of, ngrams))), np.int32)

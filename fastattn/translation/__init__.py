@@ -1,1 +1,1 @@
-"""Translator: translates texts; and translators that work by others."""
+"""Translator, and translators that use another translator."""

@@ -1,4 +1,4 @@
-"""Word alignment: the words of a text to which the words of its translation attend most."""
+"""Word alignment: links each word of a translation to the word of the text to which it attends most."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ from fastattn.translation.calls import TokenTranslation
 
 
 class WordLink(NamedTuple):
-    """A word of the translation and the source word that it attends to most, as [start, end) in their texts.
+    """A word of the translation and the source word to which it attends most, as [start, end) in their texts.
 
-    mutual  whether no other word attends more to that source word: a mutual link is sure
+    mutual  whether no other word attends more to that source word: then the link is reliable
     """
 
     source: tuple[int, int]
@@ -29,9 +29,9 @@ class Word(NamedTuple):
 
 
 def word_links(text: str, translation: Any) -> Iterator[WordLink]:
-    """The link of each word of the best translation; words that the tokenizer writes in another way have no links.
+    """The link of each word of the best translation; words that the tokenizer has normalized have no links.
 
-    translation  made with ``return_attention``. A chain's links are compositions of the first and the second model's
+    translation  made with ``return_attention``; for a chain's, the first model's links are composed with the second's
     """
     first = getattr(translation, "first", None)
     if first is None:
@@ -48,7 +48,7 @@ def _text_links(text: str, translated: str, parts: Sequence[TokenTranslation]) -
 
 
 def _compose(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
-    """Links from the source words of ``first`` to the target words of ``second``, by their overlaps in between."""
+    """Links from source words of ``first`` to target words of ``second``, by overlaps in the intermediate language."""
     for second_link in second:
         overlaps = [
             (min(link.target[1], second_link.source[1]) - max(link.target[0], second_link.source[0]), link)
@@ -60,7 +60,7 @@ def _compose(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[
 
 
 def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
-    """Mutual links in Pharaoh's format, 0-0 1-2: indices of words, or of characters in scripts without blanks."""
+    """Mutual links in Pharaoh's format, as 0-0 1-2: indices of words, or of characters in scripts without blanks."""
     pairs = {
         (s, t)
         for link in links
@@ -95,7 +95,7 @@ def _units_of(text: str, span: tuple[int, int]) -> list[int]:
 
 
 def _part_links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Word]) -> Iterator[WordLink]:
-    """Links of words to words and of signs to signs. Attention to a word that many words attend to counts less."""
+    """Links of words to words and of signs to signs. Attention to a word counts less if many words attend to it."""
     if not part.attention or not sources or not targets:
         return
     attention_TS = part.attention[0]
@@ -114,7 +114,7 @@ def _part_links(part: TokenTranslation, sources: Sequence[Word], targets: Sequen
 
 
 def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], int]:
-    """(the words that the tokens form, found in the text from ``start`` on, the position behind the last word)."""
+    """(the words that tokens form and that the text has from ``start`` on, the position behind the last word)."""
     words, first = list[Word](), 0
     for end in range(1, len(tokens) + 1):
         if end < len(tokens) and not _begins_word(tokens[end - 1], tokens[end]):

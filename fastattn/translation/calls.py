@@ -1,4 +1,4 @@
-"""The arguments of calls to a Translator, as a caller gives them and as they are checked, and the results."""
+"""The arguments of calls to a Translator, as a caller gives them and after the checks; the results of calls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -95,9 +95,9 @@ class OptionResolver:
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
-        names, more_names = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
+        names, suggestions = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
         of_model = checkpoint_settings(text), len(text.target_vocabulary), tokenizer.known_target_ids
-        self._decoding = DecodingResolver(*of_model, names, more_names, SEARCH)
+        self._decoding = DecodingResolver(*of_model, names, suggestions, SEARCH)
         self.default = self._decoding.default
 
     def text_call(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
@@ -150,9 +150,9 @@ def token_lists(name: str, values: Any) -> TokenLists:
     lists: TokenLists = []
     for tokens in check_several(name, values, "a list of lists of tokens"):
         lists.append(list(check_several(f"{name}[{len(lists)}]", tokens, "a list of tokens")))
-        wrong = next((token for token in lists[-1] if not isinstance(token, str)), None)
-        if wrong is not None:
-            raise InputError(f"{name} should hold tokens as str, list {len(lists) - 1} holds {type(wrong).__name__}")
+        invalid = next((token for token in lists[-1] if not isinstance(token, str)), None)
+        if invalid is not None:
+            raise InputError(f"{name} should hold tokens as str, list {len(lists) - 1} holds {type(invalid).__name__}")
     return lists
 
 
@@ -168,7 +168,7 @@ def token_prefixes(target_prefix: Any, sources: int) -> TokenLists:
 
 
 def check_details(details: bool, options: Mapping[str, Any]) -> bool:
-    """``details``; if false, InputError for options whose results a text alone would not show."""
+    """``details``, checked; if false, InputError for options whose results a text alone would not show."""
     details = check_bool("details", details)
     if not details and options.get("num_hypotheses", 1) != 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
@@ -178,18 +178,20 @@ def check_details(details: bool, options: Mapping[str, Any]) -> bool:
 
 
 def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
-    for name, instead in (
+    """Raise InputError for options that ``translate_file`` cannot take."""
+    for name, hint in (
         ("details", "a file has room for texts and scores"),
         ("target_prefix", "name a target_path"),
         ("return_exceptions", "a file is whole or not there"),
     ):
         if name in options:
-            raise InputError(f"translate_file takes no {name}: {instead}")
+            raise InputError(f"translate_file takes no {name}: {hint}")
     if with_scores and not options.get("return_scores", True):
         raise InputError("with_scores needs return_scores=True")
 
 
 def check_stream(options: DecodingOptions) -> None:
+    """Raise InputError for options that ``generate_tokens`` cannot take."""
     if not options.is_greedy or options.return_alternatives:
         raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
     if options.callback is not None:
@@ -256,7 +258,7 @@ class ChainedTranslation:
     scores   the sums of both models' scores
     parts    the parts of the second model's translation of ``through[0]``
     through  the text in the intermediate language, for each hypothesis
-    first    the first model's translation, if the best hypothesis is made of its best text; word links need ``first``
+    first    the first model's translation, which word links need; None if the best hypothesis is not of its best text
     """
 
     text: str
@@ -269,7 +271,7 @@ class ChainedTranslation:
 
 @dataclass(frozen=True)
 class Score:
-    """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
+    """Forced decoding of one target: its tokens, the end token last, and each token's log-probability (float32)."""
 
     tokens: list[str]
     log_probs: np.ndarray
@@ -277,9 +279,9 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class TokenLooks:
-    """A source's S tokens, a target's T tokens with the end token, and weights_LHTS, float32: each head's attention.
+    """A source's S tokens, a target's T tokens with the end token, and each head's attention weights, float32.
 
-    Row t has the attention of the state that predicts token t of the target.
+    Row t of a head has the attention of the state that predicts token t of the target.
     """
 
     source: list[str]

@@ -25,9 +25,8 @@ class CapitalsTranslator(StreamedTranslator):
     def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterator[Any]:
         options = {"details": True, "return_exceptions": True}
         results = list(self._translator.translate_iter(texts, **call.options_for(values) | options))
-        answers = [None if isinstance(result, FastattnError) else result.text for result in results]
-        in_capitals = (n for n, text in enumerate(texts) if is_in_capitals(text))
-        failed = [n for n in in_capitals if answers[n] is not None and is_failed(texts[n], answers[n])]
+        answers = ["" if isinstance(result, FastattnError) else result.text for result in results]
+        failed = [n for n, text in enumerate(texts) if is_in_capitals(text) and is_failed(text, answers[n])]
         if failed:
             names = {word for text in texts if not text.isupper() for word in _WORD.findall(text) if word.isupper()}
             small = [_small(texts[n], names) for n in failed]

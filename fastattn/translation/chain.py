@@ -1,4 +1,4 @@
-"""TranslatorChain: two models, where no single model translates between two languages."""
+"""TranslatorChain: two models that translate by way of an intermediate language."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,11 +15,11 @@ SECOND_OPTIONS = frozenset({"target_lang", "target_prefix", "suppress_sequences"
 
 
 class TranslatorChain(StreamedTranslator):
-    """Two translators, the second of which translates the first one's translations; ``Translator.chain`` makes it.
+    """Two translators, the second of which translates the first one's translations; ``Translator.chain`` makes one.
 
     The result has the same bits as both models called in turn; the second model starts before the first has finished.
-    With ``num_hypotheses`` above 1 the second model makes as many hypotheses of each hypothesis of the first, and the
-    pairs with the highest sums of scores are returned.
+    With ``num_hypotheses`` above 1, the second model makes as many hypotheses of each of the first model's hypotheses,
+    and the result has the pairs with the highest sums of scores.
 
     source_lang and split go to the first model; target_lang, target_prefix, suppress_sequences, callback and
     return_alternatives to the second; all other options to both. Details are ChainedTranslations.
@@ -29,8 +29,8 @@ class TranslatorChain(StreamedTranslator):
         self.first, self.second = first, second
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        counts = {name: deque[int]() for name in call.per_text if name in SECOND_OPTIONS}  # of each text's hypotheses
-        repeated = {name: _repeat_values(call.per_text[name], numbers) for name, numbers in counts.items()}
+        counts = {name: deque[int]() for name in call.per_text if name in SECOND_OPTIONS}  # each text's hypotheses
+        repeated = {name: _repeat_values(call.per_text[name], queue) for name, queue in counts.items()}
         options = call.shared | call.per_text | repeated
         options |= {"details": True, "return_exceptions": call.return_exceptions}
         first = {name: value for name, value in options.items() if name not in SECOND_OPTIONS}
@@ -42,12 +42,12 @@ class TranslatorChain(StreamedTranslator):
 
     @staticmethod
     def _hypotheses(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
-        """Yield the first model's hypotheses, note its results in ``translations``, and their numbers in ``counts``."""
+        """Yield the first model's hypotheses; adds its results to ``translations``, and their lengths to ``counts``."""
         for result in results:
             translations.append(result)
             texts = [""] if isinstance(result, FastattnError) else result.hypotheses
-            for numbers in counts:
-                numbers.append(len(texts))
+            for hypothesis_counts in counts:
+                hypothesis_counts.append(len(texts))
             yield from texts
 
     @staticmethod
@@ -69,7 +69,7 @@ class TranslatorChain(StreamedTranslator):
 
 
 def _repeat_values(values: Iterable[Any], counts: deque[int]) -> Iterator[Any]:
-    """Each text's value, once for each hypothesis of the text; ``counts`` has their number once the text is read."""
+    """Each text's value, once for each of its hypotheses; ``counts`` has their number once the text is read."""
     for value in values:
         yield from repeat(value, counts.popleft() if counts else 1)
 

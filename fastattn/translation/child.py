@@ -17,7 +17,7 @@ allow_results(Score, TokenTranslation, Translation)
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """The functions by their names, for ``processes.child.main``; a function's ``plain`` is options as plain data."""
+    """The functions by their names, for ``processes.child.main``; they get options as plain data."""
     translator = Translator(path, precision, threads, 1, device)
     pipeline, scheduler = translator._pipeline, translator._service.scheduler()
 
@@ -27,24 +27,23 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
         except FastattnError as error:
             return error
 
-    def texts(
-        caller: int, texts: list[str], directions: list[list[Any]], split: str, plain: dict[str, Any], details: bool
+    def submit_texts(
+        caller: int, texts: list[str], directions: list[list[Any]], split: str, options: dict[str, Any], details: bool
     ) -> Future:
-        call = TextCall(split, _options(plain), details)
+        call = TextCall(split, _decoding_options(options), details)
         documents = [read(text, direction, call) for text, direction in zip(texts, directions)]
         return scheduler.submit(partial(pipeline.plan, documents, call=call), caller)
 
-    def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
-        plan = partial(pipeline.plan_parts, sources, prefixes, _options(plain))
-        return scheduler.submit(plan, caller)
+    def submit_tokens(caller: int, sources: list[Any], prefixes: list[Any], options: dict[str, Any]) -> Future:
+        return scheduler.submit(partial(pipeline.plan_parts, sources, prefixes, _decoding_options(options)), caller)
 
-    def scores(caller: int, sources: list[list[str]], targets: list[list[str]], directions: list[list[Any]]) -> Future:
+    def submit_scores(caller: int, sources: list[Any], targets: list[Any], directions: list[list[Any]]) -> Future:
         each_direction = [Direction(*direction) for direction in directions]
         return scheduler.submit(partial(pipeline.plan_scores, sources, targets, each_direction), caller)
 
-    return {"texts": texts, "tokens": tokens, "scores": scores}
+    return {"texts": submit_texts, "tokens": submit_tokens, "scores": submit_scores}
 
 
-def _options(plain: dict[str, Any]) -> DecodingOptions:
-    rules = plain["rules"] and SearchRules(**plain["rules"])
-    return DecodingOptions(**{**plain, "rules": rules})
+def _decoding_options(options: dict[str, Any]) -> DecodingOptions:
+    rules = options["rules"] and SearchRules(**options["rules"])
+    return DecodingOptions(**{**options, "rules": rules})

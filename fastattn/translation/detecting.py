@@ -20,7 +20,7 @@ SURE = 0.8  # the least probability of a language that counts as certain
 class DetectedTranslation:
     """A text's translation with its language; other fields as in Translation.
 
-    language    ISO 639-1; "" for a text without letters or in no language, which stays as it is
+    language    ISO 639-1; "" for a text without letters or in no language; such a text stays as it is
     confidence  the probability of that language, 0 to 1
     through, first  a chain's, as in ChainedTranslation
     """
@@ -44,11 +44,11 @@ class DetectingTranslator(StreamedTranslator):
     """Translates texts of any language to one; ``Translator.for_languages("auto", target)`` makes it.
 
     target     ISO 639-1; texts in this language stay as they are
-    open_from  a language's code -> the translator from that language; texts get an InputError as their result
+    open_from  a language's code -> the translator from that language; its InputError is the result of such texts
 
     py3langid detects the languages (Lui and Baldwin 2012). A translator is opened for the first text that needs it, and
-    stays open. A text of uncertain language, such as two words, counts as a text in the language of most texts whose
-    language is certain, among earlier texts and those of its window.
+    stays open. A text of uncertain language, such as two words, counts as a text in the most frequent certain language
+    of the texts so far, its whole window included.
     """
 
     def __init__(self, target: str, open_from: Callable[[str], Any]):
@@ -62,29 +62,29 @@ class DetectingTranslator(StreamedTranslator):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        return self._windows(texts, call, partial(self._translate_detected, _Stream(Counter(), {})))
+        return self._windows(texts, call, partial(self._translate_detected, _StreamState(Counter(), {})))
 
-    def _translate_detected(self, stream: "_Stream", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
+    def _translate_detected(self, stream: "_StreamState", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
         """A DetectedTranslation of each text of a window, or its error."""
         results: list[Any] = [None] * len(texts)
-        likely: dict[int, tuple[str, float]] = {}
+        detections: dict[int, tuple[str, float]] = {}
         for b, text in enumerate(texts):
             try:
-                likely[b] = _language(text)
+                detections[b] = _likeliest_language(text)
             except InputError as error:
                 results[b] = error
-        stream.counts.update(code for code, probability in likely.values() if probability >= SURE)
-        by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> probability
-        for b, (code, probability) in likely.items():
-            if code and probability < SURE and stream.counts:  # take the language of most texts
+        stream.counts.update(code for code, probability in detections.values() if probability >= SURE)
+        by_language: dict[str, dict[int, float]] = {}  # language -> index of a text -> probability
+        for b, (code, probability) in detections.items():
+            if code and probability < SURE and stream.counts:  # take the most frequent language
                 ((code, probability),) = likely_languages(texts[b], stream.counts.most_common(1)[0][:1])
             by_language.setdefault(code, {})[b] = probability
-        for code, numbers in by_language.items():
-            answers = self._answers(code, [texts[b] for b in numbers], stream.opened, call.shared)
-            for b, answer in zip(numbers, answers):
+        for code, probabilities in by_language.items():
+            answers = self._answers(code, [texts[b] for b in probabilities], stream.opened, call.shared)
+            for b, answer in zip(probabilities, answers):
                 if not isinstance(answer, FastattnError):
                     details = details_of(answer) | {"through": getattr(answer, "through", None)}
-                    answer = DetectedTranslation(**details, language=code, confidence=numbers[b])
+                    answer = DetectedTranslation(**details, language=code, confidence=probabilities[b])
                 results[b] = answer
         return results
 
@@ -93,7 +93,7 @@ class DetectingTranslator(StreamedTranslator):
         if code in ("", self._target):
             return [Translation(text, [text], [0.0], []) for text in texts]
         if code not in opened:
-            with self._opening_lock:  # so that two threads do not open a translator each
+            with self._opening_lock:  # two threads must not open the same translator
                 try:
                     if code not in self._translators:
                         self._translators[code] = self._open_from(code)
@@ -102,8 +102,7 @@ class DetectingTranslator(StreamedTranslator):
                     opened[code] = error
         if isinstance(opened[code], InputError):
             return [opened[code]] * len(texts)
-        answers: Iterable[Any] = opened[code].translate_iter(texts, details=True, return_exceptions=True, **options)
-        return answers
+        return iter(opened[code].translate_iter(texts, details=True, return_exceptions=True, **options))
 
     def close(self) -> None:
         """Close all translators that are open."""
@@ -111,18 +110,18 @@ class DetectingTranslator(StreamedTranslator):
             translator.close()
 
 
-class _Stream(NamedTuple):
+class _StreamState(NamedTuple):
     """The state of a stream of texts.
 
     counts  language -> how many texts are certainly in that language
-    opened  language -> its translator, or the error of opening: this may use the network, and is not tried again
+    opened  language -> its translator, or the error of opening it, which is not tried again: it may use the network
     """
 
     counts: Counter[str]
     opened: dict[str, Any]
 
 
-def _language(text: str) -> tuple[str, float]:
+def _likeliest_language(text: str) -> tuple[str, float]:
     """(the likeliest language of a text, its probability); ("", 0) for a text without letters or in no language."""
     check_text(text)
     if not any(map(str.isalpha, text)):

@@ -1,4 +1,4 @@
-"""Terminology: a glossary's translations of terms, enforced by decoding with target prefixes that end in them."""
+"""Terminology: a glossary's translations of terms, enforced by target prefixes that end in a term's translation."""
 
 import math
 import re
@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.system.records import dataclass
-from fastattn.text.invariants import INVARIANT, MESSAGE, branches
+from fastattn.text.invariants import ICU_MESSAGE, INVARIANT, branch_spans
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
-# A letter or digit of a script with blanks between words; in other scripts a word may stand beside any character.
-SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
-# Where a term may begin and end: at its own sign, or where no letter or digit of such a script stands before or behind.
-WORD_START = f"(?:(?!{SPACED})|(?=_)|(?<!{SPACED}))"
-WORD_END = f"(?:(?<!{SPACED})|(?<=_)|(?!{SPACED}))"
-OWN_OPTIONS = ("target_prefix", "num_hypotheses", "callback")  # options that a call cannot set
+# A letter or digit of a script with blanks between words. In other scripts a word may stand beside any character.
+SPACED_LETTER = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
+# A term begins and ends in a sign, also in "_", or in a SPACED_LETTER without another one beside it.
+WORD_START = f"(?:(?!{SPACED_LETTER})|(?=_)|(?<!{SPACED_LETTER}))"
+WORD_END = f"(?:(?<!{SPACED_LETTER})|(?<=_)|(?!{SPACED_LETTER}))"
+REFUSED_OPTIONS = ("target_prefix", "num_hypotheses", "callback")  # options that a call cannot set
 
 
 class Term(NamedTuple):
@@ -56,10 +56,10 @@ class GlossaryTranslator(StreamedTranslator):
     placeholders  whether INVARIANT is one of these; of an ICU message the branches are translated
 
     A sentence whose translation lacks a term's translation is decoded again, with a target prefix: the old translation
-    up to where the model's alignment puts the term, then the term's translation. (Hokamp and Liu 2017 constrain a beam;
-    here the place is known, and one search a term is enough.) A term's translation that the vocabulary cannot write is
-    put in place afterwards. Texts without terms get the same bits as without a glossary. Raises InputError for
-    target_prefix, callback and several hypotheses.
+    up to the position to which the model's alignment links the term, then the term's translation. (Hokamp and Liu 2017
+    constrain a beam; here the position is known, and one search a term is enough.) If the vocabulary cannot write a
+    term's translation, it is put into the text afterwards. Texts without terms get the same bits as without a glossary.
+    Raises InputError for target_prefix, callback and several hypotheses.
     """
 
     def __init__(
@@ -82,21 +82,22 @@ class GlossaryTranslator(StreamedTranslator):
                 self._keep.append(re.compile(pattern))
             except re.error as error:
                 raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
-        # Longer terms first, and terms with capitals before those that match in any case; each is a group.
-        ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
-        self._translations = [terms[term] for term in ordered]
+        # Longer terms first, and terms with capitals before terms that match in any case; each is a group of a pattern.
+        ordered_terms = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
+        self._translations = [terms[term] for term in ordered_terms]
         # The checks of words' ends, whose classes compile slowly, stand once around all terms.
-        alternatives = "|".join(f"({_term_pattern(term)})" for term in ordered) or r"(?!)"
+        patterns = (f"(?i:{re.escape(term)})" if term == term.lower() else re.escape(term) for term in ordered_terms)
+        alternatives = "|".join(f"({pattern})" for pattern in patterns) or r"(?!)"
         self._pattern = re.compile(f"{WORD_START}(?:{alternatives}){WORD_END}")
 
     def _check(self, options: dict[str, Any]) -> None:
-        for name in OWN_OPTIONS:
+        for name in REFUSED_OPTIONS:
             if options.get(name, 1) not in (None, 1):
                 raise InputError(f"{name} cannot be combined with a glossary")
 
     def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> list[Any]:
         with_terms = {
-            b: self._sentences(text, values[b])
+            b: self._term_sentences(text, values[b])
             for b, text in enumerate(texts)
             if isinstance(text, str) and self._find_terms(text)
         }
@@ -107,13 +108,13 @@ class GlossaryTranslator(StreamedTranslator):
         self._decode([piece for piece in pieces if isinstance(piece, TermSentence)], call)
         return [_join_pieces(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _sentences(self, text: str, values: dict[str, Any]) -> list[Any]:
-        """The TermSentences of a text, which have the text's option values, and what stands between them."""
+    def _term_sentences(self, text: str, values: dict[str, Any]) -> list[Any]:
+        """The TermSentences of a text, and what stands between them; ``values``: the text's values of ``per_text``."""
         pieces: list[Any] = []
-        if self._placeholders and MESSAGE.fullmatch(text.strip()):
+        if self._placeholders and ICU_MESSAGE.fullmatch(text.strip()):
             end = 0
-            for start, branch_end in branches(text):
-                pieces += [text[end:start], *self._sentences(text[start:branch_end], values)]
+            for start, branch_end in branch_spans(text):
+                pieces += [text[end:start], *self._term_sentences(text[start:branch_end], values)]
                 end = branch_end
             return [*pieces, text[end:]]
         for sentence in split_sentences(check_text("a text", text)):
@@ -124,14 +125,14 @@ class GlossaryTranslator(StreamedTranslator):
         return pieces
 
     def _find_terms(self, text: str) -> list[Term]:
-        """Terms, and what stays untranslated, in order; where both begin, only what stays untranslated."""
+        """The terms of a text, and the matches of ``keep`` as Terms, in order; a match precedes a term at its start."""
         untranslated = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
         terms = [
             Term(*match.span(), self._translations[match.lastindex - 1])
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
-        if terms:  # a term within an invariant, such as an address, is none
+        if terms:  # without terms in invariants, such as addresses
             invariants = [match.span() for match in INVARIANT.finditer(text)]
             ends = [end for _, end in invariants]
             following = [bisect_right(ends, term.start) for term in terms]
@@ -151,21 +152,21 @@ class GlossaryTranslator(StreamedTranslator):
             options = call.options_for([sentence.options for sentence in sentences]) | details
             options |= {"target_prefix": prefixes} if any(prefixes) else {}
             answers = self._translator.translate_iter([sentence.text for sentence in sentences], **options)
-            unfinished = []
+            to_decode = []
             for sentence, answer in zip(sentences, list(answers)):
                 sentence.translation = answer
                 if not isinstance(answer, FastattnError) and (prefix := _prefix_with_term(sentence)) is not None:
-                    unfinished.append((sentence, prefix))
-            sentences, prefixes = [sentence for sentence, _ in unfinished], [prefix for _, prefix in unfinished]
+                    to_decode.append((sentence, prefix))
+            sentences, prefixes = [sentence for sentence, _ in to_decode], [prefix for _, prefix in to_decode]
 
 
 def _prefix_with_term(sentence: TermSentence) -> Any:
-    """The target prefix that ends in the first missing term; None: none is missing, or all are put in place here."""
+    """The target prefix that ends in the first missing term; None if none is missing, or all are put into the text."""
     translated = sentence.translation.text
-    missing = _missing_terms(sentence.terms, translated)
-    if not missing:
+    missing_terms = _missing_terms(sentence.terms, translated)
+    if not missing_terms:
         return None
-    spans = sorted((_target_span(sentence, term), term) for term in missing)
+    spans = sorted((_target_span(sentence, term), term) for term in missing_terms)
     (start, end), term = spans[0]
     if sentence.attempts < 2 * len(sentence.terms):
         sentence.attempts += 1
@@ -176,11 +177,6 @@ def _prefix_with_term(sentence: TermSentence) -> Any:
     return None
 
 
-def _term_pattern(term: str) -> str:
-    pattern = re.escape(term)
-    return f"(?i:{pattern})" if term == term.lower() else pattern
-
-
 def _join_words(left: str, right: str) -> str:
     """Both texts, with a blank between them where two words would become one."""
     needs_blank = left[-1:].isalnum() and right[:1].isalnum() and not is_spaceless(right[0])
@@ -188,7 +184,7 @@ def _join_words(left: str, right: str) -> str:
 
 
 def _missing_terms(terms: Sequence[Term], translated: str) -> list[Term]:
-    """The terms whose translations ``translated`` has less often than the source text has the terms."""
+    """The terms whose translations occur less often in ``translated`` than the terms in the source text."""
     missing, counts = [], {term.translation: _count(term.translation, translated) for term in terms}
     for term in terms:
         if counts[term.translation] < 1:
@@ -200,17 +196,17 @@ def _missing_terms(terms: Sequence[Term], translated: str) -> list[Term]:
 def _count(translation: str, text: str) -> int:
     """How often a text has a term's translation, perhaps with an ending of two letters; in any case if lower-case.
 
-    A single letter has no ending: "a" is not in "as", nor "I" in "It".
+    A single letter may have no ending: "a" is not in "as", nor "I" in "It".
     """
-    start, end = _boundaries(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
+    start, end = _boundaries(translation, f"(?!{SPACED_LETTER}{{{3 if len(translation) > 1 else 1}}})")
     flags = re.IGNORECASE if translation == translation.lower() else 0
     return len(re.findall(start + re.escape(translation) + end, text, flags))
 
 
 def _boundaries(term: str, lookahead: str) -> tuple[str, str]:
-    """Patterns for both ends of a term, the second ``lookahead``; "" where the script has no blanks between words."""
-    is_first_spaced, is_last_spaced = (char.isalnum() and not is_spaceless(char) for char in (term[0], term[-1]))
-    return f"(?<!{SPACED})" if is_first_spaced else "", lookahead if is_last_spaced else ""
+    """Patterns before and behind a term, the second ``lookahead``; "" beside signs and scripts without blanks."""
+    first_is_spaced, last_is_spaced = (char.isalnum() and not is_spaceless(char) for char in (term[0], term[-1]))
+    return f"(?<!{SPACED_LETTER})" if first_is_spaced else "", lookahead if last_is_spaced else ""
 
 
 def _target_span(sentence: TermSentence, term: Term) -> tuple[int, int]:
@@ -231,10 +227,10 @@ def _join_pieces(pieces: list[Any]) -> Any:
     if error is not None:
         return error
     joined = _concatenate(translations)
-    firsts = [piece if isinstance(piece, str) else getattr(piece, "first", None) for piece in translations]
-    if None in firsts or all(isinstance(piece, str) for piece in firsts):
+    first_translations = [piece if isinstance(piece, str) else getattr(piece, "first", None) for piece in translations]
+    if None in first_translations or all(isinstance(piece, str) for piece in first_translations):
         return joined
-    first = _concatenate(firsts)
+    first = _concatenate(first_translations)
     return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [first.text], first)
 
 

@@ -11,16 +11,16 @@ from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LOOP, RUNAWAY = "loop", "length"
-# A loop repeats up to LOOP_WORDS words more than MOST_REPEATS times.
+# In a loop, up to LOOP_WORDS words occur more than MOST_REPEATS times in a row.
 MOST_REPEATS, LOOP_WORDS = 4, 4
-# A translation has run away if it has more than LENGTH_FACTOR * the text's characters + MORE_CHARACTERS.
-LENGTH_FACTOR, MORE_CHARACTERS = 4, 80
-NGRAM_SIZES = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token comes twice
+# A translation has run away if it has more than LENGTH_FACTOR * the text's characters + EXTRA_CHARACTERS.
+LENGTH_FACTOR, EXTRA_CHARACTERS = 4, 80
+NGRAM_SIZES = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token occurs twice
 
 
 @dataclass(frozen=True)
 class GuardedTranslation:
-    """A translation that was decoded again; ``remarks``: LOOP or RUNAWAY; ``first``: a chain's first translation."""
+    """A text's translation after a LOOP or a RUNAWAY (``remarks``); ``first``: a chain's first translation."""
 
     text: str
     hypotheses: list[str]
@@ -31,9 +31,9 @@ class GuardedTranslation:
 
 
 class GuardedTranslator(StreamedTranslator):
-    """Decodes texts again, without repetitions, whose translations are loops; ``Translator.guarded`` makes one.
+    """Decodes a text again, without repetitions, if its translation is a loop; ``Translator.guarded`` makes one.
 
-    The translation of a text that repeats itself may repeat itself. Translations that were decoded again are
+    The translation of a text that repeats itself may repeat itself. Translations of texts that were decoded again are
     GuardedTranslations; all others are unchanged.
     """
 
@@ -60,24 +60,24 @@ class GuardedTranslator(StreamedTranslator):
         remark = fault_of(text, result.text)
         if not remark or options.get("no_repeat_ngram_size"):
             return result
-        better = result
+        chosen = result
         for size in NGRAM_SIZES:
             attempt = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
             if fault_of(text, attempt.text) != LOOP and len(attempt.text) <= len(result.text):
-                better = attempt
+                chosen = attempt
                 break
-        return GuardedTranslation(**details_of(better), remarks=(remark,))
+        return GuardedTranslation(**details_of(chosen), remarks=(remark,))
 
 
 def fault_of(text: str, translation: str) -> str:
     """LOOP, RUNAWAY or "", for a text's translation."""
     if most_repeats(translation) > max(MOST_REPEATS, most_repeats(text)):
         return LOOP
-    return RUNAWAY if len(translation) > LENGTH_FACTOR * len(text) + MORE_CHARACTERS else ""
+    return RUNAWAY if len(translation) > LENGTH_FACTOR * len(text) + EXTRA_CHARACTERS else ""
 
 
 def most_repeats(text: str) -> int:
-    """The most times that up to LOOP_WORDS words are repeated in a row; 0 if not more than MOST_REPEATS."""
+    """The most times that up to LOOP_WORDS words occur in a row; 0 if not more than MOST_REPEATS times."""
     words, most = text.lower().split(), 0
     for length in range(1, LOOP_WORDS + 1):
         run = 0

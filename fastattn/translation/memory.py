@@ -17,8 +17,8 @@ from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LEAST_SIMILARITY, MOST_MATCHES = 0.75, 3  # of fuzzy matches
-# Calls with these options go past the cache, since it does not store what they return, or since they sample.
-UNCACHED = ("return_attention", "callback", "return_alternatives", *SAMPLING)
+# Calls with these options bypass the cache: it does not store all that they return, or they sample.
+UNCACHED_OPTIONS = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
 class FuzzyMatch(NamedTuple):
@@ -31,9 +31,9 @@ class FuzzyMatch(NamedTuple):
 
 @dataclass(frozen=True)
 class RememberedTranslation:
-    """A translation with matches in a memory: ``exact`` if the memory has the text itself, else ``near`` matches.
+    """A translation with a memory: ``exact`` if the memory has the text itself; else with its ``near`` matches.
 
-    find_near  computes ``near``, which takes a second for some ten thousand texts
+    find_near  computes ``near``, which takes a second for a memory of some ten thousand texts
     first      a chain's, as in ChainedTranslation
     """
 
@@ -66,9 +66,9 @@ class MemoryTranslator(StreamedTranslator):
 
     def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterator[Any]:
         matches = {b: self._memory.get(text.strip()) for b, text in enumerate(texts) if isinstance(text, str)}
-        new = [b for b in range(len(texts)) if matches.get(b) is None]
-        options = call.options_for([values[b] for b in new]) | {"details": call.details, "return_exceptions": True}
-        answers = self._translator.translate_iter([texts[b] for b in new], **options)
+        misses = [b for b in range(len(texts)) if matches.get(b) is None]
+        options = call.options_for([values[b] for b in misses]) | {"details": call.details, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in misses], **options)
         for b, text in enumerate(texts):
             if (match := matches.get(b)) is not None:
                 core = text.strip()
@@ -108,7 +108,7 @@ class CachedTranslator(StreamedTranslator):
         self._model, self._most = model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            with suppress(sqlite3.OperationalError):  # despite the timeout, while another process sets the mode
+            with suppress(sqlite3.OperationalError):  # raised, despite the timeout, if another process sets the mode
                 self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(
@@ -120,17 +120,17 @@ class CachedTranslator(StreamedTranslator):
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
         options = call.shared | call.per_text
-        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNCACHED):
+        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNCACHED_OPTIONS):
             options |= {"details": call.details, "return_exceptions": call.return_exceptions}
             return iter(self._translator.translate_iter(texts, **options))
         return super()._results(texts, call)
 
     def _translate_window(self, texts: list[str], call: StreamCall, values: list[dict[str, Any]]) -> Iterator[Any]:
         keys = [self._key(call.shared | text_values, text) for text_values, text in zip(values, texts)]
-        rows = self._stored(keys)
-        new = [b for b, key in enumerate(keys) if key not in rows]
-        options = call.options_for([values[b] for b in new]) | {"details": True, "return_exceptions": True}
-        answers = self._translator.translate_iter([texts[b] for b in new], **options)
+        rows = self._read_rows(keys)
+        misses = [b for b, key in enumerate(keys) if key not in rows]
+        options = call.options_for([values[b] for b in misses]) | {"details": True, "return_exceptions": True}
+        answers = self._translator.translate_iter([texts[b] for b in misses], **options)
         new_rows: dict[bytes, str] = {}
         try:
             for key in keys:
@@ -141,28 +141,28 @@ class CachedTranslator(StreamedTranslator):
                 if not isinstance(answer, FastattnError):
                     new_rows[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
                 yield answer
-        finally:  # a caller may stop anywhere
-            self._store(new_rows)
+        finally:  # also if the caller stops before the last result
+            self._write_rows(new_rows)
 
     def _key(self, options: dict[str, Any], text: Any) -> bytes:
         request = json.dumps([self._model, options], sort_keys=True, default=repr)
         return hashlib.sha256(f"{request}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
-    def _stored(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
+    def _read_rows(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
         """key -> (text, hypotheses, scores) of the keys that the file has; damaged rows are left out."""
-        marks = ",".join("?" * len(keys))
+        placeholders = ",".join("?" * len(keys))
         rows = dict[bytes, tuple[str, list[str], list[float]]]()
-        for key, result in self._execute(f"select key, result from translations where key in ({marks})", keys):
+        for key, result in self._execute(f"select key, result from translations where key in ({placeholders})", keys):
             with suppress(ValueError, TypeError, RecursionError):
                 text, hypotheses, scores = json.loads(result)
                 if isinstance(text, str) and isinstance(hypotheses, list) and isinstance(scores, list):
                     rows[key] = text, hypotheses, scores
         if rows:
-            marks = ",".join("?" * len(rows))
-            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *rows])
+            placeholders = ",".join("?" * len(rows))
+            self._execute(f"update translations set used = ? where key in ({placeholders})", [time.time(), *rows])
         return rows
 
-    def _store(self, new_rows: Mapping[bytes, str]) -> None:
+    def _write_rows(self, new_rows: Mapping[bytes, str]) -> None:
         if not new_rows:
             return
         now = time.time()

@@ -35,11 +35,11 @@ from fastattn.translation.calls import (
 )
 
 LONGEST_PART = 1024  # tokens, if the architecture has no limit
-READ_AT_ONCE = 16  # after so many texts other requests have their turn
+READ_AT_ONCE = 16  # texts that a plan reads before other requests have their turn
 
 
 class PartNumber(NamedTuple):
-    """The index of a text, of one of its parts, and the text's language pair."""
+    """The index of a text, the index of one of its parts, and the text's language pair."""
 
     text: int
     part: int
@@ -73,6 +73,7 @@ class Pipeline:
         return self._tokenizer.pair(*direction[1:])
 
     def read_text(self, text: Any, direction: Direction, call: TextCall) -> Document:
+        """A text's lines and their parts, as tokens; raises as ``check_text``, and InputError for a line too long."""
         pair = self.check_text(text, direction)
         prefix_tokens = self._tokenizer.target_tokens(direction.target_prefix) if direction.target_prefix else []
         longest = call.decoding.max_input_length
@@ -113,7 +114,7 @@ class Pipeline:
             for text, direction in texts:
                 try:
                     document = self.read_text(text, direction, call)
-                    # empty texts count too, since a stream of empty texts would never end a window
+                    # Empty texts count too, or else a stream of empty texts would never end a window.
                     yield 1 + sum(map(len, document.parts)), document
                 except FastattnError as error:
                     if not return_exceptions:
@@ -124,7 +125,7 @@ class Pipeline:
         return in_windows(self._service, read(), make_plan, call.decoding, return_exceptions)
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
-        """As ``plan``, which reads the texts too."""
+        """As ``plan``, of texts that the plan reads first."""
         documents: list[Document | FastattnError] = []
         for text, direction in zip(texts, directions):
             if documents and not len(documents) % READ_AT_ONCE:
@@ -175,7 +176,7 @@ class Pipeline:
     ) -> Plan:
         """A plan of each source's TokenTranslation, or a SearchTimeout.
 
-        numbers  of each source, for the callback and its text's timeout; None: each source is a text, given as tokens
+        numbers  the PartNumber of each source, for callbacks and timeouts of texts; None: each source is a whole text
         """
         tokenizer = self._tokenizer
         if numbers is None:
@@ -229,7 +230,7 @@ class Pipeline:
     def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
         """A plan of each target's Score for its source; all 0 for an empty source, for which the model does not run.
 
-        directions  of each source, if texts were given; none if tokens were
+        directions  of each source; empty if the sources were given as tokens
         """
         tokenizer = self._tokenizer
         pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.token_pair] * len(targets)
@@ -240,7 +241,7 @@ class Pipeline:
         arrays = [np.array(target_ids[b], np.int32) for b in nonempty]
         for b, log_probs_T in zip(nonempty, (yield from score_plan([source_ids[b] for b in nonempty], arrays))):
             log_probs[b] = log_probs_T
-        return [  # without the forced tokens, which have no probability
+        return [  # without the forced tokens, which are not scored
             Score(tokenizer.target_surfaces(ids[1 + pair.forced_tokens :]), log_probs_T[pair.forced_tokens :])
             for ids, log_probs_T, pair in zip(target_ids, log_probs, pairs)
         ]
@@ -297,7 +298,7 @@ class Pipeline:
         self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
     ) -> TokenTranslation:
         """The TokenTranslation of a search's hypotheses, without their first ``forced`` tokens."""
-        first = int(self._tokenizer.text.add_source_bos)
+        first = int(self._tokenizer.text.add_source_bos)  # the column of the source's first token
         attention = [
             np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
             for h in hypotheses
@@ -311,8 +312,8 @@ class Pipeline:
                     if surface == unknown:
                         surfaces[t] = source[int(attention_TS[t].argmax())]
         scores, log_probs, lengths = map(list, zip(*((h.score, h.log_probability, h.length) for h in hypotheses)))
-        shown_attention = attention if options.return_attention else None
-        return TokenTranslation(source, tokens, scores, log_probs, lengths, shown_attention)
+        returned_attention = attention if options.return_attention else None
+        return TokenTranslation(source, tokens, scores, log_probs, lengths, returned_attention)
 
     def _empty_translation(
         self, source: list[str], start: list[int], options: DecodingOptions, forced: int

@@ -54,7 +54,7 @@ class PointerNetwork(ModelBase):
 
         beam_size  sequences kept at each step; 1: greedy search
         Raises InputError for an array of another shape, of more rows than the model can point at, or of numbers that
-        float32 does not hold, and for a beam of more sequences than half of these rows and the end.
+        float32 does not hold, and for a beam_size above half the number of these rows and the end.
         """
         is_single = isinstance(inputs, np.ndarray)
         options = DecodingOptions(
@@ -64,13 +64,13 @@ class PointerNetwork(ModelBase):
             length_penalty=0.0,  # with a beam of 2, 87% of 1,000 hulls are right; by the mean of a sequence 58%
             max_decoding_length=self._most_rows + 1,
         )
-        if beam_size > (widest := (self._most_rows + 1) // 2):  # each step needs as many rows besides the end as beams
+        if beam_size > (widest := (self._most_rows + 1) // 2):  # a step needs as many rows besides the end as beams
             raise InputError(f"beam_size should be at most {widest} for this model, is {beam_size}")
         arrays = [inputs] if is_single else check_several("inputs", inputs, "an array or several")
         sources = [self._source(rows, b) for b, rows in enumerate(arrays)]
         jobs = [Job(source, [END], options=options) for source in sources]
         beams = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
-        # a beam with room for more sequences than there are is filled up with indices past the input
+        # If there are fewer sequences than beam_size, the beam is filled up with indices past the input.
         results = [
             [
                 Pointing((hypothesis.tokens - 1).tolist(), hypothesis.score)

@@ -1,4 +1,4 @@
-"""The base of translators that use other translators: all calls follow from one stream of results."""
+"""The base of translators that use another translator: all calls follow from one stream of results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, repeat
@@ -29,7 +29,7 @@ class StreamCall:
         self.per_text = {name: iter(check_several(name, options[name])) for name in options.keys() - self.shared.keys()}
 
     def read(self, count: int) -> list[dict[str, Any]]:
-        """The ``per_text`` values of the next ``count`` texts; InputError for fewer, and if ``count`` is 0, for any."""
+        """The ``per_text`` values of the next ``count`` texts; InputError for too few, or for any if ``count`` is 0."""
         columns = {name: list(islice(values, count or 1)) for name, values in self.per_text.items()}
         for name, column in columns.items():
             if len(column) != count:
@@ -64,7 +64,7 @@ class StreamedTranslator:
 
     @staticmethod
     def _finish(results: Iterator[Any], call: StreamCall) -> Iterator[Any]:
-        """Yield the results as the call wants them; raises an error unless it has return_exceptions."""
+        """Yield the results, as texts without ``details``; raises the first error without ``return_exceptions``."""
         for result in results:
             if isinstance(result, FastattnError) and not call.return_exceptions:
                 raise result
@@ -77,7 +77,7 @@ class StreamedTranslator:
     def _windows(
         self, texts: Iterator[str], call: StreamCall, translate_window: Callable[..., Iterable[Any]]
     ) -> Iterator[Any]:
-        """The results of ``translate_window`` for each window; behind them an error of ``texts`` is raised."""
+        """The results of ``translate_window`` for each window; an error of ``texts`` is raised after them."""
         pairs, end = zip(repeat(1), texts), None
         while end is None:
             window, _, end = read_ahead(pairs, self.window)

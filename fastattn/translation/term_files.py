@@ -59,7 +59,7 @@ def _parse(path: str | os.PathLike[str]) -> Any:
 def _pairs(
     root: Any, entries: str, languages: str, text_name: str, source: str, target: str, path: Any
 ) -> Iterator[tuple[str, str]]:
-    """(text, translation) of each entry that has both languages; ``entries``, ``languages``: names of elements."""
+    """(text, translation) of each entry that has both languages; ``entries`` to ``text_name``: names of elements."""
     codes, has_entries = [iso_code(code) if code else "" for code in (source, target)], False
     for entry in root.iter():
         if _local_name(entry) not in entries.split():
@@ -70,9 +70,8 @@ def _pairs(
         if all(codes):
             texts = [_in_language(variants, code) for code in codes]
         elif len({code for code, _ in variants}) > 2:
-            raise InputError(
-                f"{path}: has {', '.join(code for code, _ in variants[:9])}: name the two languages to use"
-            )
+            variant_codes = ", ".join(code for code, _ in variants[:9])
+            raise InputError(f"{path}: has {variant_codes}: name the two languages to use")
         else:
             texts = [text for _, text in variants[:2]]
         if len(texts) == 2 and all(texts):

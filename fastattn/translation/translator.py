@@ -33,7 +33,7 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.system.files import one_line, open_file, open_text
 from fastattn.system.option_names import MODEL, Unpack, explains_options
 from fastattn.text.languages import iso_code
-from fastattn.text.sentencepiece import SentencePiece, begin_models
+from fastattn.text.sentencepiece import SentencePiece, start_loading
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import (
     Direction,
@@ -70,8 +70,8 @@ class Translator(ModelBase):
     """Translates text with an encoder-decoder checkpoint.
 
     path, precision, threads, processes, device  see ``ModelBase.__init__``. A path may be an .argosmodel file, and a
-               precision "intgemm" (int8 with the static input scales of a Marian checkpoint, where it has them); for
-               CTranslate2's other names a UserWarning says what they run as. Calls with a callback and
+               precision "intgemm": int8, with the static input scales of a Marian checkpoint if it has them. For other
+               names of CTranslate2, a UserWarning says which precision they mean. Calls with a callback and
                ``generate_tokens`` stay in this process
     source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
@@ -81,7 +81,7 @@ class Translator(ModelBase):
     """
 
     _takes_processes = True
-    _spm_models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # load while the checkpoint is read
+    _spm_models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # models that load while the checkpoint is read
 
     @explains_options(MODEL)
     def __init__(
@@ -111,10 +111,10 @@ class Translator(ModelBase):
         """
         from fastattn.translation.glossary import GlossaryTranslator
 
-        return GlossaryTranslator(self, _mapping(glossary, "read_glossary"), keep, placeholders)
+        return GlossaryTranslator(self, _as_mapping(glossary, "read_glossary"), keep, placeholders)
 
     def guarded(self) -> Any:
-        """A translator that decodes a translation which is a loop again, without repetitions, and marks it."""
+        """A translator that decodes a text again, without repetitions, if its translation is a loop, and marks it."""
         from fastattn.translation.guarded import GuardedTranslator
 
         return GuardedTranslator(self)
@@ -123,7 +123,7 @@ class Translator(ModelBase):
         """A translator that uses a translation memory: text -> translation, or a file of them (TMX)."""
         from fastattn.translation.memory import MemoryTranslator
 
-        return MemoryTranslator(self, _mapping(memory, "read_memory"))
+        return MemoryTranslator(self, _as_mapping(memory, "read_memory"))
 
     @classmethod
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
@@ -148,7 +148,7 @@ class Translator(ModelBase):
         return translators[0] if len(translators) == 1 else cls.chain(*translators)
 
     def _begin(self, folder: Path) -> None:
-        self._spm_models = begin_models(folder)
+        self._spm_models = start_loading(folder)
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text = checkpoint.text
@@ -175,15 +175,12 @@ class Translator(ModelBase):
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the layers of a decoding step have, by which ``processes.choice`` decides."""
+        """About how many weights a decoding step's layers have; ``processes.choice`` decides by this number."""
         return self._service.model.sizes.layer_weights
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call that sets none: the checkpoint's settings, where it has some, else the defaults.
-
-        suppress_sequences are ids here.
-        """
+        """The options of a call that sets none: the checkpoint's, else the defaults. suppress_sequences are ids."""
         return self._resolver.default
 
     @property
@@ -231,14 +228,14 @@ class Translator(ModelBase):
     ) -> "Future[Any]":
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
-        Texts of all callers share decoding steps, with the results that each has alone. ``cancel()`` works at any time.
+        Texts of all callers share decoding steps, and get the same results as alone. ``cancel()`` works at any time.
         A worker thread calls the option ``callback``, which must not wait for another future of this Translator (a
         function given to ``add_done_callback`` may). After an error in another call, the callback may get a translation
         from the beginning again. An error that the callback raises ends this call alone. Futures that are not done when
         the process exits are lost, and a forked child cannot wait for them.
         caller  any hashable value: callers get equal shares, however much each asks for; None: this thread
-        Raises as ``translate`` does, and QueueFullError where too much waits. Texts are read later: an error in a text
-        is raised by the future.
+        Raises as ``translate`` does, and QueueFullError if too many requests wait. Texts are read later: the future
+        raises the error of a text.
         """
         scheduler, make_plan = self._scheduler_and_plan(texts, details, options, is_submitted=True)
         return scheduler.submit(make_plan, caller)
@@ -354,9 +351,9 @@ class Translator(ModelBase):
         tokens = examples = 0
         with (
             open_text(source_path) as lines,
-            nullcontext() if target_path is None else open_text(target_path) as starts,
+            nullcontext() if target_path is None else open_text(target_path) as prefixes,
         ):
-            results = self.translate_iter(lines, target_prefix=starts, split=split, details=True, **options)
+            results = self.translate_iter(lines, target_prefix=prefixes, split=split, details=True, **options)
             with open_file(output_path) as output:
                 for result in results:
                     examples += 1
@@ -464,8 +461,9 @@ class Translator(ModelBase):
         (looks_LHTS,) = self._service.scheduler().run(plan)
         if not looks_LHTS.size:
             raise InputError("this model's decoder has no heads that look at the source")
-        rows = [vocabularies.target_vocabulary[number] for number in [*ids[1:].tolist(), tokenizer.end_id]]
-        return TokenLooks([vocabularies.source_vocabulary[number] for number in source_ids.tolist()], rows, looks_LHTS)
+        source = [vocabularies.source_vocabulary[index] for index in source_ids.tolist()]
+        target = [vocabularies.target_vocabulary[index] for index in [*ids[1:].tolist(), tokenizer.end_id]]
+        return TokenLooks(source, target, looks_LHTS)
 
     def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
         """``score`` of tokens instead of texts; the end token is added to each target.
@@ -486,8 +484,8 @@ class Translator(ModelBase):
         return self._service.scheduler().run(partial(self._pipeline.plan_scores, *lists, directions))
 
 
-def _mapping(pairs: Any, reader: str) -> Any:
-    """``pairs``, or if it is a path, the mapping that ``reader`` of term_files reads from that file."""
+def _as_mapping(pairs: Any, reader: str) -> Any:
+    """``pairs``, or if it is a path, the mapping that the function ``reader`` of term_files reads from that file."""
     from fastattn.translation import term_files
 
     return getattr(term_files, reader)(pairs) if isinstance(pairs, str | os.PathLike) else pairs

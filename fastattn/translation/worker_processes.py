@@ -35,7 +35,7 @@ class TranslationProcesses:
     def _plan(self, function: str, columns: list[Sequence[Any]], *arguments: Any, work: int = 0) -> Plan:
         """A plan of calls of a function that ``child.serve`` names: once for each chunk of texts.
 
-        columns  the function gets the values of a chunk's texts from each column, then ``arguments``
+        columns  lists of a value for each text: the function gets its texts' values of each, then ``arguments``
         work     the index of the column whose lengths estimate the work
         """
 
@@ -47,12 +47,12 @@ class TranslationProcesses:
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
         """As ``Pipeline.plan_texts``."""
-        return self._plan("texts", [texts, directions], call.split, _plain(call.decoding), call.details)
+        return self._plan("texts", [texts, directions], call.split, _plain_options(call.decoding), call.details)
 
     def translate(
         self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
-        """As ``Pipeline.translate_windows``, which translates the texts of a short call in this process."""
+        """As ``Pipeline.translate_windows``, which translates the first texts, and so all of a short call."""
         first_texts = islice(texts, self.least_texts - 1)
         yield from pipeline.translate_windows(first_texts, call, return_exceptions)
         source = pipeline.check_each(texts, return_exceptions)
@@ -63,7 +63,7 @@ class TranslationProcesses:
 
     def plan_tokens(self, sources: TokenLists, prefixes: TokenLists, options: DecodingOptions) -> Plan:
         """A plan of each source's TokenTranslation, or its error."""
-        return self._plan("tokens", [sources, prefixes], _plain(options))
+        return self._plan("tokens", [sources, prefixes], _plain_options(options))
 
     def plan_scores(self, sources: TokenLists, targets: TokenLists, directions: Sequence[Direction] = ()) -> Plan:
         """A plan of each target's Score."""
@@ -72,14 +72,14 @@ class TranslationProcesses:
 
 def _text_chunk(pairs: list[tuple[str, Direction]], call: TextCall) -> Chunk:
     texts, directions = map(list, zip(*pairs))
-    return _chunk("texts", [texts, directions, call.split, _plain(call.decoding), call.details], texts)
+    return _chunk("texts", [texts, directions, call.split, _plain_options(call.decoding), call.details], texts)
 
 
 def _chunk(function: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
     return Chunk(function, content, len(texts), sum(map(len, texts)))
 
 
-def _plain(options: DecodingOptions) -> dict[str, Any]:
+def _plain_options(options: DecodingOptions) -> dict[str, Any]:
     """The options as plain data, from which ``child`` makes them again."""
     rules = None if options.rules is None else vars(options.rules)
     return {name: value for name, value in vars(options).items() if name != "callback"} | {"rules": rules}

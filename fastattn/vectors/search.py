@@ -90,8 +90,6 @@ def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") 
     a_ND, b_ND = _checked_vectors(a, b, function)
     if len(a_ND) != len(b_ND):
         raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
-    if not len(a_ND):
-        return np.zeros(0, np.float32)
     with np.errstate(over="ignore"):
         return PAIRWISE_SIMILARITIES[function](a_ND, b_ND).astype(np.float32, copy=False)
 
@@ -168,12 +166,12 @@ def semantic_search(
     """
     check_known("score_function", score_function, SCORE_FUNCTIONS)
     corpus_ND = _checked_corpus(corpus, score_function)
-    queries_QD, single = _checked_queries(query, corpus_ND)
+    queries_QD, is_single = _checked_queries(query, corpus_ND)
     k = min(check_count("top_k", top_k), len(corpus_ND))
     ops = backend(device)
     with on_threads(ops, threads):
         scores_Qk, ids_Qk = _search(ops, queries_QD, corpus_ND, k, score_function)
-    return SearchResult(scores_Qk[0], ids_Qk[0]) if single else SearchResult(scores_Qk, ids_Qk)
+    return SearchResult(scores_Qk[0], ids_Qk[0]) if is_single else SearchResult(scores_Qk, ids_Qk)
 
 
 def _search(
@@ -207,13 +205,11 @@ def _checked_corpus(corpus: Any, score_function: str) -> np.ndarray:
         raise InputError("the numbers of a row of corpus should be adjacent: np.ascontiguousarray copies it so")
     if len(corpus) > MOST_ROWS:
         raise InputError(f"corpus should have at most {MOST_ROWS:,} rows, got {len(corpus):,}")
-    has_floats = corpus.dtype.kind == "f"
+    has_floats, width = corpus.dtype.kind == "f", corpus.shape[1]
     if score_function == "hamming" and has_floats:
         raise InputError(f"hamming compares bits: corpus should be int8 or uint8, got {corpus.dtype}")
-    if not has_floats and corpus.shape[1] > MOST_NUMBERS:
-        raise InputError(
-            f"vectors of {corpus.dtype} should have at most {MOST_NUMBERS:,} numbers, got {corpus.shape[1]:,}"
-        )
+    if not has_floats and width > MOST_NUMBERS:
+        raise InputError(f"vectors of {corpus.dtype} should have at most {MOST_NUMBERS:,} numbers, got {width:,}")
     return corpus
 
 

@@ -1,4 +1,4 @@
-"""Sparse vectors: compressed rows (CSR) of numbers that are mostly zero, and their similarities."""
+"""Sparse vectors, which are compressed rows (CSR) of numbers that are mostly zero, and the vectors' similarities."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +64,8 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
     shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
     if not (isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray)):
         raise InputError(f"sparse vectors are expected, as encode returns them, got {type(vectors).__name__}")
-    shapes_fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
-    if not shapes_fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+    is_csr = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
+    if not is_csr or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise InputError("the arrays of sparse vectors do not fit each other")
     rows, columns = int(shape[0]), int(shape[1])
     if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
@@ -86,7 +86,7 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         dense_V = np.zeros(vectors_A.shape[1])
         dense_V[columns] = numbers
         x, y = b_values, dense_V[vectors_B.indices]
-        # Terms of the columns where both vectors have a number; below come the sums over each vector alone.
+        # Terms of the columns where both vectors have a number; the sums over each vector alone are added below.
         terms = x * y if name != "manhattan" else np.abs(x - y) - np.abs(x) - np.abs(y)
         similarity_AB[index] = _row_sums(vectors_B, terms)
     a_values = vectors_A.data.astype(np.float64)
@@ -99,8 +99,7 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
             similarity_AB = -np.sqrt(np.maximum(squares_A[:, None] + squares_B - 2 * similarity_AB, 0))
         else:
             lengths_AB = np.sqrt(squares_A)[:, None] * np.sqrt(squares_B)
-            zeros_AB = np.zeros_like(similarity_AB)
-            similarity_AB = np.divide(similarity_AB, lengths_AB, out=zeros_AB, where=lengths_AB > 0)
+            similarity_AB = np.divide(similarity_AB, lengths_AB, out=np.zeros_like(similarity_AB), where=lengths_AB > 0)
     return similarity_AB.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""A model here and in the framework that it comes from: both get the same texts and are compared layer by layer.
+"""Compares a model in fastattn with the same model in its source framework, layer by layer, for the same texts.
 
 The frameworks are no dependencies: only this package imports them, when a model is verified.
 """
@@ -44,14 +44,14 @@ SOURCES: dict[str, Callable[[Path, Checkpoint], Any]] = {
 
 
 class Verification:
-    """A checkpoint's model on both sides, here and in its source framework.
+    """A checkpoint's model on both sides, in fastattn and in its source framework.
 
     path        the checkpoint's folder
     checkpoint  what ``fastattn.weights.read`` returns for that folder
-    precision   of the products here; the source framework computes in float32
+    precision   of fastattn's products; the source framework computes in float32
     bound       replaces both numbers of the Bounds; None: those of the precision
     source      the framework's name, with versions
-    Raises InputError where no framework in Python reads the checkpoint, and where the framework is not installed.
+    Raises InputError if no framework in Python reads the checkpoint, or if the framework is not installed.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint, precision: str = "auto", bound: float | None = None):
@@ -71,5 +71,5 @@ class Verification:
             self._compare = partial(compare_encoders, FastattnEncoder(path, checkpoint, precision), theirs)
 
     def compare(self, texts: Sequence[str]) -> list[Comparison]:
-        """The comparisons in the order of the computation; tokens come first, since all else depends on tokens."""
+        """The comparisons in the order of the computation; tokens come first, since all others depend on them."""
         return self._compare(texts, self.bounds)

@@ -1,4 +1,4 @@
-"""Comparisons of both sides' results, and how far apart the results may be."""
+"""Comparisons of results of fastattn and of the source framework, and how far apart the results may be."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-# Precision -> the largest difference of rows that is allowed, relative to the source's largest number.
-ROWS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2, "int4": 0.5}
+# Precision -> the largest difference of rows that is allowed, relative to the framework's largest number.
+ROW_BOUNDS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2, "int4": 0.5}
 # Precision -> the largest difference of a token's log-probability that is allowed.
-LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5, "int4": 1.5}
+LOG_PROB_BOUNDS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5, "int4": 1.5}
 
 
 @dataclass(frozen=True)
 class Bounds:
     """How far apart the results of the two sides may be.
 
-    rows       the largest difference of a layer's rows or of a vector, relative to the source's largest number
+    rows       the largest difference of a layer's rows or of a vector, relative to the framework's largest number
     log_probs  the largest difference of a token's log-probability
     """
 
@@ -26,18 +26,18 @@ class Bounds:
     @classmethod
     def of_precision(cls, precision: str, bound: float | None) -> "Bounds":
         """The bounds of a precision; ``bound`` replaces both."""
-        return cls(ROWS[precision], LOG_PROBS[precision]) if bound is None else cls(bound, bound)
+        return cls(ROW_BOUNDS[precision], LOG_PROB_BOUNDS[precision]) if bound is None else cls(bound, bound)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A line of a report.
 
-    name      of the compared rows, vectors or tokens
+    name      what is compared, such as "block 1", "vector" or "tokens"
     within    whether the difference is within the bound
     largest   the largest difference of two numbers
-    relative  ``largest`` relative to the source's largest number
-    cosine    the least cosine of two rows
+    relative  ``largest`` relative to the framework's largest number
+    cosine    the least cosine of two rows with the same index
     remark    where the largest difference is, or why nothing is compared
     here, there  the tokens of a translation by fastattn and by the source framework
     """
@@ -53,7 +53,7 @@ class Comparison:
 
 
 def worst_of_each(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """The worst comparison of each name, in the order in which the names first come."""
+    """The worst comparison of each name, in the order in which the names first occur."""
     worst: dict[str, Comparison] = {}
     for comparison in comparisons:
         previous = worst.get(comparison.name)
@@ -70,7 +70,7 @@ def _severity(comparison: Comparison) -> tuple[bool, float]:
 def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, location: str) -> Comparison:
     """The Comparison of both sides' rows; NaN is never within a bound.
 
-    location  says in the remark where the rows are
+    location  says in the remark which text the rows are from
     """
     if ours_TD.shape != theirs_TD.shape:
         return Comparison(name, False, remark=f"{location}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
@@ -86,7 +86,7 @@ def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: f
 
 
 def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
-    """The least cosine of two rows with the same index; 1 where both are zero."""
+    """The least cosine of two rows with the same index, 1 for equal rows."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths_T = np.linalg.norm(a_TD, axis=1) * np.linalg.norm(b_TD, axis=1)
         products_T = np.einsum("td,td->t", a_TD, b_TD)
@@ -111,7 +111,7 @@ def compare_states(
 
 
 def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str = "") -> dict[str, np.ndarray]:
-    """{name of a layer: its rows}; a last block with the rows of the output is left out.
+    """{name of a layer: its rows}; the last block is left out if its rows are equal to the output.
 
     states     the rows after the embedding and after each block
     output_TD  the last hidden states: those of the last block, or what a final norm makes of them
@@ -127,7 +127,7 @@ def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str
 def compare_ids(
     ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], token: Callable[[int], str | None]
 ) -> Comparison:
-    """The Comparison of the ids of each text; the remark has the first difference. ``token`` is from id to token."""
+    """The Comparison of the ids of each text; the remark has the first difference. ``token`` names an id."""
     for number, (here, there) in enumerate(zip(ours, theirs), 1):
         if list(here) != list(there):
             first = first_difference(here, there)

@@ -1,7 +1,6 @@
 """Imports and errors of the source frameworks: their warnings are not shown, their errors become one line."""
 
 import contextlib
-import importlib
 import importlib.util
 import warnings
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from fastattn.errors import CheckpointError, FastattnError, InputError
 
 
 def import_packages(*packages: str) -> list[Any]:
-    """The modules of these packages of the index, imported; InputError for packages that are not installed.
+    """Import the modules of packages of the Python package index; InputError for packages that are not installed.
 
-    After that transformers shows neither progress bars nor warnings.
+    If transformers is one of them, it shows neither progress bars nor warnings from then on.
     """
     modules = [package.replace("-", "_") for package in packages]
     missing = [package for package, name in zip(packages, modules) if importlib.util.find_spec(name) is None]

@@ -33,12 +33,13 @@ from fastattn.verification.frameworks import framework_errors, import_packages, 
 TRANSFORMERS = ("transformers", "torch")
 LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}  # without False transformers asks on the terminal
 MAX_TOKENS = 256  # of a translation, where the checkpoint has no limit of its own
+Tokens = Sequence[str]
 
 
 class FastattnEncoder:
     """fastattn's side of a comparison: an Encoder of the folder, and the bare model in the same precision.
 
-    name  of the side's framework; other sides add versions
+    name  the framework's name; other sides append versions of packages
     """
 
     name = "fastattn"
@@ -54,7 +55,7 @@ class FastattnEncoder:
         self._prompt = text.prompts.get(text.default_prompt or "", "")
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text with the default prompt, special ones included, cut as this side cuts texts."""
+        """The ids of a text with the default prompt, special tokens included, at most as many as this side takes."""
         return [int(index) for index in self._tokenizer.encode([self._prompt + text])[0]]
 
     def token(self, index: int) -> str | None:
@@ -116,7 +117,7 @@ class TransformersEncoder:
         return str(self._tokenizer.convert_ids_to_tokens(index))
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        """As in FastattnEncoder. Where a norm follows the blocks, transformers shows its output as the last block's."""
+        """As in FastattnEncoder. If a norm follows the blocks, transformers shows its rows as the last block's."""
         import torch
 
         with framework_errors("transformers' model fails"), torch.no_grad():
@@ -128,9 +129,9 @@ class TransformersEncoder:
 
 
 def check_class(path: Path, model: Any) -> None:
-    """Raise CheckpointError where the folder names a class of its own code, and transformers has made another class.
+    """Raise CheckpointError if the folder names a class of its own code, and the model is of another class.
 
-    jina-v2's BERT says that it is a BERT: transformers would load some of its weights, and draw the rest at random.
+    jina-v2's folder says that it is a BERT: transformers would load some of its weights, and draw others at random.
     """
     own_classes = getattr(model.config, "auto_map", None) or {}
     name = str(own_classes.get("AutoModel", "")).rpartition(".")[2]
@@ -161,13 +162,11 @@ class SentenceTransformersEncoder(TransformersEncoder):
         # ``preprocess`` is called ``tokenize`` in older versions.
         tokenize = getattr(self._sentence_transformer, "preprocess", None) or self._sentence_transformer.tokenize
         with framework_errors("sentence-transformers' tokenizer fails"):
-            ids: list[int] = tokenize([self._prompt + text])["input_ids"][0].tolist()
-        return ids
+            return list(tokenize([self._prompt + text])["input_ids"][0].tolist())
 
     def vector(self, text: str) -> np.ndarray:
         with framework_errors("sentence-transformers' model fails"):
-            vector_E: np.ndarray = self._sentence_transformer.encode([text], show_progress_bar=False)[0]
-        return vector_E
+            return np.asarray(self._sentence_transformer.encode([text], show_progress_bar=False)[0])
 
 
 EncoderSide = FastattnEncoder | TransformersEncoder
@@ -176,7 +175,9 @@ EncoderSide = FastattnEncoder | TransformersEncoder
 class FastattnTranslator:
     """fastattn's side of a comparison: a Translator of the folder, and the bare model.
 
-    name  of the side's framework; other sides add versions
+    name        the framework's name; other sides append versions of packages
+    beam_sizes  of the searches that are compared
+    lengths     (least, most) tokens of a translation
     Tokens are pieces of the checkpoint's vocabularies.
     """
 
@@ -207,10 +208,10 @@ class FastattnTranslator:
         return vocabulary[index] if index < len(vocabulary) else None
 
     def source_ids(self, text: str) -> list[int] | None:
-        """The ids of a text, special ones included; None: the framework takes no texts."""
+        """The ids of a text, special tokens included; None: the framework takes no texts."""
         return [int(index) for index in self._tokenizer.source_ids(self.source_tokens(text))]
 
-    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+    def states(self, source: Tokens, target: Tokens) -> Mapping[str, np.ndarray]:
         """The rows of each layer of both stacks, by the names of ``name_states``; {}: the framework shows none.
 
         The decoder's rows are those of the start token, then of the target.
@@ -222,11 +223,11 @@ class FastattnTranslator:
         *states, output_TD = self._model.states(ids_T, self._model.encode([ids_S]))
         return encoder_rows | name_states(states, output_TD, "decoder ")
 
-    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+    def log_probs(self, source: Tokens, target: Tokens) -> np.ndarray:
         """The log-probability of each token of a given translation, the end token last."""
         return self._translator.score_tokens([source], [target])[0].log_probs
 
-    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+    def translate(self, source: Tokens, beam_size: int, lengths: tuple[int, int]) -> list[str]:
         """The best translation of a search, never sampled, with the checkpoint's other settings.
 
         lengths  the least and the most tokens of the translation
@@ -241,16 +242,16 @@ class FastattnTranslator:
 def compare_translators(
     ours: FastattnTranslator, theirs: "TranslatorSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
-    """Comparisons of ids; of layers and log-probabilities for the framework's translations; of each text's searches.
+    """Comparisons of ids; of layers and log-probabilities of the framework's translations; of each text's searches.
 
     The framework gets fastattn's tokens of the source, cut at max_source_length, so that only the models may differ.
     """
     framework = theirs.name.partition(" ")[0]
-    theirs_B = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
-    if len(theirs_B) < len(texts):
+    their_ids = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
+    if len(their_ids) < len(texts):
         comparisons = [Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")]
     else:
-        comparisons = [compare_ids([ours.source_ids(text) or [] for text in texts], theirs_B, ours.source_token)]
+        comparisons = [compare_ids([ours.source_ids(text) or [] for text in texts], their_ids, ours.source_token)]
     searches = []
     for number, text in enumerate(texts, 1):
         source, location = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
@@ -274,17 +275,11 @@ def compare_translators(
 
 
 def _compare_translations(
-    name: str,
-    ours: FastattnTranslator,
-    source: Sequence[str],
-    here: Sequence[str],
-    there: Sequence[str],
-    beam_size: int,
-    bounds: Bounds,
+    name: str, ours: FastattnTranslator, source: Tokens, here: Tokens, there: Tokens, beam_size: int, bounds: Bounds
 ) -> Comparison:
-    """The Comparison of two translations, which may differ where fastattn's log-probabilities differ within the bound.
+    """The Comparison of two translations, which may differ if fastattn's log-probabilities of both are close enough.
 
-    Of a greedy search the log-probabilities at the first difference are compared, of a beam search the means.
+    For a greedy search these are of the tokens at the first difference, for a beam search the means of all tokens.
     """
     ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
     summary = f"log-probability a token {ours_T.mean():.4f}"
@@ -300,7 +295,7 @@ def _compare_translations(
     return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
 
 
-def _token_name(tokens: Sequence[str], index: int) -> str:
+def _token_name(tokens: Tokens, index: int) -> str:
     return tokens[index] if index < len(tokens) else "the end"
 
 
@@ -321,15 +316,15 @@ class CTranslate2Translator:
     def source_ids(self, text: str) -> list[int] | None:
         return None
 
-    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+    def states(self, source: Tokens, target: Tokens) -> Mapping[str, np.ndarray]:
         return {}
 
-    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+    def log_probs(self, source: Tokens, target: Tokens) -> np.ndarray:
         with framework_errors("CTranslate2 fails"):
             (scored,) = self._translator.score_batch([list(source)], [list(target)])
         return np.array(scored.log_probs, np.float32)
 
-    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+    def translate(self, source: Tokens, beam_size: int, lengths: tuple[int, int]) -> list[str]:
         least, most = lengths
         with framework_errors("CTranslate2 fails"):
             (result,) = self._translator.translate_batch(
@@ -360,7 +355,7 @@ class MarianTranslator:
         with framework_errors("transformers' tokenizer fails"):
             return list(self._tokenizer(text)["input_ids"])
 
-    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+    def states(self, source: Tokens, target: Tokens) -> Mapping[str, np.ndarray]:
         output = self._run(source, target)
         rows_of: dict[str, np.ndarray] = {}
         for stack in ("encoder", "decoder"):
@@ -368,14 +363,14 @@ class MarianTranslator:
             rows_of |= name_states(states, states[-1], f"{stack} ")  # Marian has no final norm
         return rows_of
 
-    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+    def log_probs(self, source: Tokens, target: Tokens) -> np.ndarray:
         logits_TV = self._run(source, target).logits[0].clone()
         logits_TV[:, self._suppressed_ids()] = -self._torch.inf
         targets = self._torch.tensor([*self._forced_ids(target), self._target_ids[self._text.eos_token]])
         log_probs_T = self._torch.log_softmax(logits_TV, dim=1).gather(1, targets[:, None])[:, 0].numpy()
         return np.asarray(log_probs_T[len(self._text.decoding.forced_tokens) :])
 
-    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+    def translate(self, source: Tokens, beam_size: int, lengths: tuple[int, int]) -> list[str]:
         forced = len(self._text.decoding.forced_tokens)
         least, most = (length + forced for length in lengths)
         limits = {"min_length": 0, "max_length": None, "min_new_tokens": least, "max_new_tokens": most}
@@ -388,7 +383,7 @@ class MarianTranslator:
         target_ids = target_ids[: target_ids.index(end)] if end in target_ids else target_ids
         return [self._text.target_vocabulary[index] for index in target_ids]
 
-    def _run(self, source: Sequence[str], target: Sequence[str]) -> Any:
+    def _run(self, source: Tokens, target: Tokens) -> Any:
         """The model's output for a given target."""
         ids = [self._settings.decoder_start_token_id, *self._forced_ids(target)]
         with framework_errors("transformers' model fails"), self._torch.no_grad():
@@ -396,16 +391,16 @@ class MarianTranslator:
                 input_ids=self._inputs(source), decoder_input_ids=self._torch.tensor([ids]), output_hidden_states=True
             )
 
-    def _inputs(self, source: Sequence[str]) -> Any:
+    def _inputs(self, source: Tokens) -> Any:
         text = self._text
         ids = [self._source_ids.get(token, self._source_ids[text.unk_token]) for token in source]
         return self._torch.tensor([[*ids, self._source_ids[text.eos_token]]])
 
-    def _forced_ids(self, target: Sequence[str]) -> list[int]:
+    def _forced_ids(self, target: Tokens) -> list[int]:
         return [self._target_ids[token] for token in (*self._text.decoding.forced_tokens, *target)]
 
     def _suppressed_ids(self) -> list[int]:
-        """The ids that a search never chooses; here their probability goes to all other tokens."""
+        """The ids that a search never chooses; ``log_probs`` gives their probability to all other tokens."""
         words = self._settings.bad_words_ids or []
         bad_ids = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}
         return sorted({*bad_ids, self._settings.pad_token_id} - {self._settings.eos_token_id})

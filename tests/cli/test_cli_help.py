@@ -16,7 +16,7 @@ from fastattn.cli import batch
 from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.cli.printing import Progress
-from fastattn.cli.translate import KNOWN_OPTIONS, translate
+from fastattn.cli.translate import WRAPPER_OPTIONS, translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings
@@ -126,8 +126,10 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
     monkeypatch.setattr(translating, "find_entry", lambda entry, _: entry.name)
     monkeypatch.setattr("fastattn.translation.translator.Translator", made)
     search = {"beam_size": 3, "timeout": 5.0}
-    told = dict.fromkeys(KNOWN_OPTIONS)
-    translating._open_detecting("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
+    told = dict.fromkeys(WRAPPER_OPTIONS)
+    translating._open_detecting_translator("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from(
+        "zh"
+    )
     asked.assert_called_once_with("zh", "pt", "tiny")
     assert made.call_args_list == [call(name, precision="int8") for name in ("zh-en", "en-pt")]
     made.return_value.translate_iter.assert_called_once_with((), **search)

@@ -28,7 +28,7 @@ from fastattn.arguments.attention import Heads, KeyMask, ScoreTerms, SoftmaxOutp
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import cuda
 from fastattn.ops.cuda import card, launching, matmul, norm, on_arrays
-from fastattn.ops.cuda.attention import Form, make_attend
+from fastattn.ops.cuda.attention import KernelVariant, make_attend
 from tests import ROOT
 
 IN_REGISTERS = "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
@@ -85,9 +85,9 @@ def test_a_kernel_is_found_again_by_its_constants() -> None:
 
 
 def test_kernels_of_users_functions_are_not_kept() -> None:
-    form = Form(4)
-    assert isinstance(make_attend(form)._cache, CUDACache)
-    with_function = form._replace(score_mod=matmul.device(lambda score, b, h, t, s: score))
+    variant = KernelVariant(4)
+    assert isinstance(make_attend(variant)._cache, CUDACache)
+    with_function = variant._replace(score_mod=matmul.device(lambda score, b, h, t, s: score))
     assert not isinstance(make_attend(with_function)._cache, CUDACache)
 
 

@@ -61,9 +61,9 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_go_together_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (cuda.free_memory(), cuda.current_threads()) == (1 << 40, card.LARGE)
-    for shares, expected in ((0, 1), (2.5, 2), (card.LARGE, card.LARGE), (1000, card.LARGE)):
-        memory = SimpleNamespace(free=int(2 * shares * card.SHARE), total=1 << 40)
+    assert (cuda.free_memory(), cuda.current_threads()) == (1 << 40, card.MAX_THREADS)
+    for shares, expected in ((0, 1), (2.5, 2), (card.MAX_THREADS, card.MAX_THREADS), (1000, card.MAX_THREADS)):
+        memory = SimpleNamespace(free=int(2 * shares * card.THREAD_BYTES), total=1 << 40)
         context = SimpleNamespace(get_memory_info=lambda memory=memory: memory)
         monkeypatch.setattr(card.cuda, "current_context", lambda context=context: context)
         assert (cuda.free_memory(), cuda.current_threads()) == (memory.free, expected)

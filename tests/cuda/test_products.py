@@ -10,7 +10,7 @@ from bench import cuda_on_host as on_host
 from fastattn.kernels.arguments import NR
 from fastattn.ops import cpu, cuda, reference
 from fastattn.ops.cuda.card import TILE, download, upload
-from fastattn.ops.cuda.matmul import FEW, SLAB
+from fastattn.ops.cuda.matmul import FEW_ROWS, SLAB
 from fastattn.ops.cuda.project import MOST_PIECES
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import as_floats, bfloat16_bits, quantize
@@ -19,7 +19,12 @@ from tests.kernels.promises import PROMISES, SubsetRows, choices_agree_with_the_
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 2 * MOST_PIECES * TILE + TILE + 3  # pieces of more than a tile, the last of them not whole
-SHAPES = [(1, 1, 1), (FEW, TILE - 1, 2 * SLAB), (FEW + 1, TILE + 1, 4 * SLAB + 3), (2 * TILE + 1, 2 * TILE, SLAB + 1)]
+SHAPES = [
+    (1, 1, 1),
+    (FEW_ROWS, TILE - 1, 2 * SLAB),
+    (FEW_ROWS + 1, TILE + 1, 4 * SLAB + 3),
+    (2 * TILE + 1, 2 * TILE, SLAB + 1),
+]
 
 
 def linear(x_ND, packed, *arguments):
@@ -88,7 +93,7 @@ def test_a_row_does_not_depend_on_its_neighbours(precision):
     picked = [cuda.select_outputs(cuda.pack_rows(weight, wide), np.arange(b, V, b + 2, dtype=np.int32)) for b in (0, 7)]
     best = cuda.project_top_k(x[:9], wide, 3)
     few = cuda.project_top_k(x[:9], [picked[r > 1] for r in range(9)], 3)
-    for first, last in ((0, 1), (1, FEW + 1), (3, 2 * TILE + 3)):
+    for first, last in ((0, 1), (1, FEW_ROWS + 1), (3, 2 * TILE + 3)):
         part = linear(x[first:last].copy(), packed, "swish", residual[first:last].copy())
         np.testing.assert_array_equal(part, whole[first:last])
     for first, last in ((0, 1), (1, 4), (3, 9)):
@@ -132,7 +137,7 @@ def test_promises(promise):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_choices_agree_with_the_oracle(precision):
-    (weight,), counts = normal(9, (V, 11)), [1, FEW + 2, 3, 1, 1] if precision == "float32" else [1, 2, 0, 1, 1]
+    (weight,), counts = normal(9, (V, 11)), [1, FEW_ROWS + 2, 3, 1, 1] if precision == "float32" else [1, 2, 0, 1, 1]
     layer = SubsetRows(on_host, precision, weight, [1, TILE, TILE + 1, 3 * TILE, V], counts)
     for whole in (False, True):
         choices_agree_with_the_oracle(layer, 3e-5, whole)
@@ -150,7 +155,7 @@ def test_ties_go_to_the_lower_id_in_lists_of_any_length():
 
 def test_peaks_of_sentences():
     for precision in PRECISIONS:
-        x, weight, bias = normal(12, (TILE + FEW + 4, 13), (TILE + 2, 13), TILE + 2)
+        x, weight, bias = normal(12, (TILE + FEW_ROWS + 4, 13), (TILE + 2, 13), TILE + 2)
         starts = np.array([0, 2, 2, 3 + TILE, len(x)])
         packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
         for least in (0.0, -np.inf):

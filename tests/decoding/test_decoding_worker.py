@@ -121,7 +121,7 @@ def test_a_callback_that_raises_ends_its_own_job_alone():
 
 
 def rows_in_use(cache):
-    return cache.target.rows - cache.target.free, cache.memory.rows - cache.memory.free
+    return cache.target.rows - cache.target.free_count, cache.memory.rows - cache.memory.free_count
 
 
 @pytest.fixture
@@ -283,14 +283,14 @@ def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
     """Another part of its text uses it up, at another slot."""
     looks = []
 
-    def is_over(job):
+    def is_late(job):
         looks.append(job)
         return len(looks) > 3
 
     scheduler = by_hand(MODEL, 1)
     options = DecodingOptions(beam_size=1, max_decoding_length=4, timeout=5.0)
     request = ask(scheduler, jobs_of(range(3), options, allowance=Allowance(5.0)), "one")
-    monkeypatch.setattr(worker, "is_over", is_over)
+    monkeypatch.setattr(worker, "is_late", is_late)
     scheduler.finish_all()
     assert len(request.result(0)) == 3 and scheduler.is_at_rest
 

@@ -117,7 +117,7 @@ def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step, "RUN_SECONDS", at_once)
-        patch.setattr(step, "MOST_PROGRAMS", programs)
+        patch.setattr(step, "MOST_RECORDINGS", programs)
         found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
     for drawn, results in found:
         assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
@@ -164,11 +164,11 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     made = []
     init = RecordedSteps.__init__
     monkeypatch.setattr(RecordedSteps, "__init__", lambda self, *rest: (made.append(self), init(self, *rest))[0])
-    monkeypatch.setattr(step, "MOST_PROGRAMS", 3)
+    monkeypatch.setattr(step, "MOST_RECORDINGS", 3)
     jobs = [Job(SOURCES[b % 40], [START]) for b in range(60)]
     decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
     (steps,) = made
-    assert 1 <= len(steps._programs) <= 3
+    assert 1 <= len(steps._recordings) <= 3
     assert len(steps.recorder.arena._chunks) == 1, "60 rows of 24 floats, a few at a time"
 
 

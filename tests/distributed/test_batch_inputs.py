@@ -227,7 +227,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     first = next(why for _, rows in found for _, why in sorted(rows.faults.items()))
     assert first.startswith(f"{path}, ")
     assert job.first_fault(summary) == (f"line {line} of {first}" if line else first)
-    monkeypatch.setattr("fastattn.distributed.formats.blocks._MOST_COUNTED", -1)
+    monkeypatch.setattr("fastattn.distributed.formats.blocks._MOST_COUNTED_BYTES", -1)
     assert job.first_fault(summary) == first
     path.unlink()
     assert job.first_fault(summary) == first
@@ -253,7 +253,7 @@ def answering():
 
 def test_an_address_without_a_cluster_is_refused_at_once(answering):
     pytest.importorskip("ray", reason="clusters are of fastattn[ray]")
-    from fastattn.distributed.cluster import cluster_nodes
+    from fastattn.distributed.cluster import cluster_hosts
 
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -263,7 +263,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(answering):
         ("127.0.0.1:-4", "expected HOST:PORT, got the port '-4'"),
         ("nonsense", "Invalid address format"),
     ):
-        with pytest.raises(FastattnError, match=f"^no Ray cluster at {address}: .*{message}"), cluster_nodes(address):
+        with pytest.raises(FastattnError, match=f"^no Ray cluster at {address}: .*{message}"), cluster_hosts(address):
             pytest.fail("there was a cluster")
 
 
@@ -392,11 +392,11 @@ def test_the_cluster_is_the_one_of_the_job(request_for, monkeypatch, tmp_path):
     found = []
 
     @contextmanager
-    def cluster_nodes(address):
+    def cluster_hosts(address):
         found.append(address)
         yield [Host(name, 2) for name in "abc"]
 
-    monkeypatch.setattr("fastattn.distributed.batch.cluster_nodes", cluster_nodes)
+    monkeypatch.setattr("fastattn.distributed.batch.cluster_hosts", cluster_hosts)
     monkeypatch.setattr("fastattn.distributed.batch.default_threads", lambda: 1)
     (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
     batch = BatchRun(request_for(tmp_path / "a.txt", size=24))

@@ -10,7 +10,7 @@ import ray.data
 
 from fastattn import Encoder, Translator
 from fastattn.distributed import encode_dataset, translate_dataset
-from fastattn.distributed.cluster import cluster_nodes
+from fastattn.distributed.cluster import cluster_hosts
 from fastattn.errors import InputError
 from tests.distributed import nodes
 
@@ -26,7 +26,7 @@ LACKS = "no column 'text'; the dataset has: id, body"
 
 @pytest.fixture(scope="module", autouse=True)
 def _cluster():
-    with cluster_nodes(None):
+    with cluster_hosts(None):
         ray.data.DataContext.get_current().enable_progress_bars = False
         yield
 

@@ -29,9 +29,9 @@ KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int3
 @pytest.fixture(scope="module", autouse=True)
 def small_batches():
     """Batches that end inside small tables."""
-    batch, parquet._BATCH = parquet._BATCH, 7
+    batch, parquet._BATCH_ROWS = parquet._BATCH_ROWS, 7
     yield
-    parquet._BATCH = batch
+    parquet._BATCH_ROWS = batch
 
 
 @settings(deadline=None)
@@ -67,7 +67,7 @@ def test_small_row_groups_share_a_block_and_a_large_one_has_several(path):
 
 
 def test_wide_columns_beside_the_text_make_blocks_and_batches_of_fewer_rows(path, monkeypatch):
-    monkeypatch.setattr(parquet, "_WIDEST", 64 << 10)
+    monkeypatch.setattr(parquet, "_MOST_FOOTER_BYTES", 64 << 10)
     monkeypatch.setattr(parquet, "_BATCH_BYTES", 3 << 10)
     pq.write_table(pa.table({"text": ["a"] * 90, "picture": [bytes([n]) * (1 << 10) for n in range(90)]}), path)
     assert len(blocks_of(path, 4 << 20)) == 2
@@ -81,7 +81,7 @@ def test_equal_texts_that_are_stored_once_are_not_taken_for_none(path):
 
 
 def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypatch):
-    monkeypatch.setattr(parquet, "_MOST_HELD", 100_000)
+    monkeypatch.setattr(parquet, "_MOST_MEMORY_BYTES", 100_000)
     pq.write_table(pa.table({"text": ["x" * 1000] * 1000}), path)
     with refused(InputError, "a.parquet"):
         rows_of(path)

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fastattn.documents.markdown import BLOCK
+from fastattn.documents.markdown import NO_LINE_START
 from fastattn.documents.texts import break_into_lines
 from fastattn.documents.translating import translate_document
 from fastattn.translation.calls import Translation
@@ -140,8 +140,8 @@ def test_what_is_left_as_it_was_is_counted():
 
 def test_no_line_begins_like_a_list():
     assert break_into_lines("aa - bb", [3, 3]) == ["aa", "- bb"]
-    assert break_into_lines("aa - bb", [3, 3], BLOCK) == ["aa -", "bb"]
-    assert break_into_lines("aa 1. bb", [3, 3], BLOCK) == ["aa 1.", "bb"]
+    assert break_into_lines("aa - bb", [3, 3], NO_LINE_START) == ["aa -", "bb"]
+    assert break_into_lines("aa 1. bb", [3, 3], NO_LINE_START) == ["aa 1.", "bb"]
 
 
 TABLE = "| a | b |\n|-|-|\n"

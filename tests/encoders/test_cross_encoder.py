@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from fastattn import CrossEncoder, Encoder, MaskedLanguageModel, TextClassifier
 from fastattn.encoders.cross_encoder import PROMPT, encode_in_prompt
-from fastattn.encoders.text_classifier import activated
+from fastattn.encoders.text_classifier import apply_activation
 from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
@@ -83,7 +83,7 @@ def test_a_score_for_each_pair(folder):
 def test_activations_of_great_numbers():
     numbers = np.array([[-1e4, 0.0, 3.0, 1e4], [-89.0, 88.0, -2.0, 0.5]], np.float32)
     with np.errstate(over="raise", invalid="raise"):
-        likely, most = activated("sigmoid", numbers), activated("softmax", numbers)
+        likely, most = apply_activation("sigmoid", numbers), apply_activation("softmax", numbers)
     np.testing.assert_allclose(likely[0], [0, 0.5, 1 / (1 + np.exp(-3)), 1], rtol=1e-6)
     np.testing.assert_allclose(likely[1, 0], np.exp(-89.0), rtol=1e-5)
     np.testing.assert_allclose(most[0], [0, 0, 0, 1])

@@ -333,7 +333,7 @@ def see(call, *arguments, **options):
         for name in ("encode", "encode_pairs", "encode_with_offsets", "encode_whole"):
             record.watch(monkeypatch, HuggingFaceTokenizer, name)
         for owner in (cross_encoder, text_classifier):
-            record.watch(monkeypatch, owner, "activated")
+            record.watch(monkeypatch, owner, "apply_activation")
         record.watch(monkeypatch, token_classifier, "find_entities")
         record.watch(monkeypatch, sparse_encoder.SparseHead, "rows")
         record.watch(monkeypatch, TextVectors, "plan")
@@ -369,8 +369,8 @@ CALLS = {
         {
             "prompt_name": ("query", PAIRED),
             "prompt": ("w11 ", PAIRED),
-            "activation_fn": ("tanh", {"activated.name": ["tanh"]}),
-            "apply_softmax": (True, {"activated.name": ["none", "softmax"]}),
+            "activation_fn": ("tanh", {"apply_activation.name": ["tanh"]}),
+            "apply_softmax": (True, {"apply_activation.name": ["none", "softmax"]}),
             "show_progress_bar": SHOWN,
         },
     ),

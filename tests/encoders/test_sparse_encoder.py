@@ -17,7 +17,7 @@ from fastattn.errors import CheckpointError, FastattnError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.text_spec import MOST_FILLED, SparseText
+from fastattn.spec.text_spec import MAX_EXPANSION, SparseText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.vectors.search import similarity
 from fastattn.weights import read
@@ -296,7 +296,7 @@ def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_
     checkpoint = read(write_today(tmp_path))
     stack, text = checkpoint.spec.encoder, checkpoint.text
     spec = replace(checkpoint.spec, encoder=replace(stack, positions=replace(stack.positions, limit=0)))
-    for length in (MOST_FILLED + 1, 10**13):
+    for length in (MAX_EXPANSION + 1, 10**13):
         settings = replace(text.multi_vector, expansion=length)
         changed = replace(checkpoint, spec=spec, input=replace(text, multi_vector=settings))
         with refused(CheckpointError, str(length)):

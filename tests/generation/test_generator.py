@@ -464,7 +464,7 @@ def test_beginnings_are_read_once(monkeypatch):
 
 def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
     def answers(generator, prompts):
-        generator._service.model.cache_in("int8")
+        generator._service.model.set_cache_precision("int8")
         found = generator.generate(prompts, max_new_tokens=6, details=True, return_log_probs=True)
         return [(one.tokens, one.log_probs.tolist()) for one in found]
 
@@ -479,7 +479,7 @@ def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
         np.testing.assert_allclose(found[1][:1], near[1][:1], atol=1e-4)
         assert 0 < np.abs(found[1][0] - other.log_probs[0]) < 0.1
     with refused(InputError, "int4"):
-        together._service.model.cache_in("int4")
+        together._service.model.set_cache_precision("int4")
 
 
 def test_what_is_kept_is_bounded_by_age(monkeypatch):
@@ -490,14 +490,14 @@ def test_what_is_kept_is_bounded_by_age(monkeypatch):
         generator.generate(f"{n} {'word ' * 5}", max_new_tokens=3)
         cache = cache_of(generator)
         assert 0 < cache.kept_rows <= 100
-        used = cache.target.rows - cache.target.free
+        used = cache.target.rows - cache.target.free_count
         assert used == cache.kept_rows == int((cache._holders_M > 0).sum())
     kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._beginnings]
     assert kept[-1].startswith("11 word") and not any(text.startswith("0 word") for text in kept)
     generator = make()
     generator.generate([5] * 250, max_new_tokens=3)  # whose first tokens are kept
     cache = cache_of(generator)
-    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free
+    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free_count
 
 
 def test_a_long_prompt_never_stops_others(monkeypatch):
@@ -537,7 +537,7 @@ def test_cancelled_prompts_leave_no_rows(monkeypatch):
     expected = generator.generate(["the", [5] * 50], max_new_tokens=5)
     assert expected == make(end_ids=()).generate(["the", [5] * 50], max_new_tokens=5)
     cache = cache_of(generator)
-    assert cache.target.rows - cache.target.free == cache.kept_rows
+    assert cache.target.rows - cache.target.free_count == cache.kept_rows
     assert not cache._shared_lengths
 
 

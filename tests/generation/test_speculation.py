@@ -148,9 +148,9 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
     assert list(map(told, found)) == list(map(told, plain))
     assert sum(one.proposed - one.accepted for one in found) > 20
     cache = cache_of(generator)
-    assert cache.target.rows - cache.target.free == cache.kept_rows and cache.slots == 0
+    assert cache.target.rows - cache.target.free_count == cache.kept_rows and cache.slots == 0
     (draft,) = drafts
-    assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
+    assert draft.cache.target.rows - draft.cache.target.free_count <= sum(one.prompt_length + 60 for one in found)
 
 
 def test_wrong_speculation():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
 from fastattn.arguments.attention import Heads, KeyIndex
-from fastattn.kernels.attention.arguments import TOGETHER
+from fastattn.kernels.attention.arguments import GROUP_ROWS
 from fastattn.kernels.attention.step import VALUE_KEYS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -63,7 +63,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * TOGETHER + 3),
+    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * GROUP_ROWS + 3),
     width=st.sampled_from([7, 11, 64, 100]),
     additive=st.booleans(),
     seed=st.integers(0, 99),
@@ -100,7 +100,7 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, additive
 
 def test_heads_of_int8_with_their_scales():
     for width in (3, 16, 64):
-        heads, rows = Heads(4, 2, width, value_column=2 * width), TOGETHER + 1
+        heads, rows = Heads(4, 2, width, value_column=2 * width), GROUP_ROWS + 1
         values_NE, query_RE = normal(1, 40, 5 * width), normal(2, rows, 4 * width)
         values_NE[3, width : 2 * width] = 0
         places = np.random.default_rng(3).permutation(50)[:40].astype(np.int32)

@@ -343,7 +343,7 @@ PLACES = normal(4, 3, 8, 7), normal(5, 3, 8)
 
 def predicted(query, lengths, distance):
     """(places, mask, factors) in float64 for the mask; no window ends at a key to within rounding."""
-    places = formulas.predicted_places(query.astype(np.float64), *(x.astype(np.float64) for x in PLACES), lengths)
+    places = formulas.predicted_positions(query.astype(np.float64), *(x.astype(np.float64) for x in PLACES), lengths)
     near = np.abs(np.abs(np.arange(S) - places.transpose(0, 2, 1)[..., None]) - distance)
     assert near[lengths > 0].min() > 1e-4
     return formulas.local_predictive(places, S, distance)
@@ -367,7 +367,7 @@ def test_local_predictive(score, more, distance):
     out, weights = m.attend(*arrays, score=mine, seen=given, return_weights=True)
 
     def weighed(query, key, weight, vector, *parameters):
-        places = formulas.predicted_places(query, weight, vector, lengths)
+        places = formulas.predicted_positions(query, weight, vector, lengths)
         factors = formulas.gaussian(places, S, distance)
         return formulas.weights(formula(query, key, *parameters), mask) * factors
 

@@ -25,7 +25,7 @@ def test_a_layer_on_the_club():
         check(averaged, lambda *a: formulas.graph_attention(*a).mean(axis=1), *arrays, *parts)
         check(m.graph_attention(*arrays, CLUB, slope=0.7), of_heads, *arrays, *parts, 0.7)
         np.testing.assert_allclose(
-            formulas.edges_at_once(*arrays, *parts).reshape(MEMBERS, -1), concatenated, atol=1e-5
+            formulas.graph_attention_by_edges(*arrays, *parts).reshape(MEMBERS, -1), concatenated, atol=1e-5
         )
 
 
@@ -84,7 +84,7 @@ def test_many_nodes_on_any_threads():
         alone = m.graph_attention(*arrays, near)
     with use_threads(2):
         np.testing.assert_array_equal(m.graph_attention(*arrays, near), alone)
-    check(alone, lambda *a: formulas.edges_at_once(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
+    check(alone, lambda *a: formulas.graph_attention_by_edges(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
 
 
 def test_features_of_any_size():

@@ -274,6 +274,11 @@ def test_nothing_clashes_with_another_plot_or_the_same_again():
         assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
 
 
+def test_the_script_calls_the_functions_that_it_declares():
+    called = {*re.findall(r"(?<![\w.])([a-z]\w*)\(", page.SCRIPT)} - {"atob", "calc", "for", "if"}
+    assert called == {*re.findall(r"(\w+) = (?:\w+|\(.*?\)) =>", page.SCRIPT)}
+
+
 def test_heads_are_chosen_in_a_select_and_without_the_script_the_mean_remains():
     reader = Reader(fastattn.plot_attention(softmax(3, 3, 3), title="Layer 3")._repr_html_())
     ((_, _, around),) = [found for found in reader.elements if found[0] == "select"]

@@ -64,7 +64,7 @@ def test_idle_processes_that_were_killed_fail_no_call(monkeypatch):
             pool.start()
             assert eventually(lambda: all(process.has_loaded for process in pool._processes.values()))
             for process in list(pool._processes.values()):
-                os.kill(process.number, signal.SIGKILL)
+                os.kill(process.pid, signal.SIGKILL)
             assert scheduler.submit(plan_of(*echoes(4))).result(60) == [[n] for n in range(4)]
 
 
@@ -101,11 +101,11 @@ def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp
         pool.process(1)
         assert scheduler.submit(plan_of(*echoes(9))).result(60)
         for process in [process for index, process in pool._processes.items() if index != 1]:
-            os.kill(process.number, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
         (tmp_path / "none").touch()
         calls = [scheduler.submit(plan_of(*echoes(20)), caller) for caller in range(10)]
         assert [call.result(60) for call in calls] == [[[n] for n in range(20)]] * 10
-        os.kill(pool.process(1).number, signal.SIGKILL)
+        os.kill(pool.process(1).pid, signal.SIGKILL)
         with pytest.raises(FastattnError, match="a worker process ended with status 7"):
             scheduler.submit(plan_of(*echoes(9))).result(60)
 
@@ -174,7 +174,7 @@ def test_silence_is_of_several_looks_and_longer_before_the_first_sign():
             heard.readinto(room)
         assert looks.waited == 12 * SILENCE
         assert process.wait(60), "it was ended"
-        assert "no sign of life for 60 seconds" in str(heard.ended[0])
+        assert "no sign of life for 60 seconds" in str(heard.end_reasons[0])
 
 
 class Child:

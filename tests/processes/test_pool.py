@@ -13,9 +13,9 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.processes import choice
-from fastattn.processes.choice import LEAST_THREADS, choose_sharing, chosen_processes, rate_under_lock
+from fastattn.processes.choice import LEAST_THREADS, choose_processes, choose_sharing, rate_under_lock
 from fastattn.processes.messages import PipeClosed, message_parts, read_message, write_parts
-from fastattn.processes.pool import CHUNK_LIMIT, TEXT_LIMIT, Chunk, chunk_numbers, stream_results
+from fastattn.processes.pool import CHUNK_LIMIT, TEXT_LIMIT, Chunk, chunk_indices, stream_results
 from fastattn.scheduling.request import Request
 from tests.messages import refused
 from tests.processes.served import chunk, dispatching, plan_of, pool_of
@@ -83,29 +83,29 @@ def test_chunks_hold_every_text_once():
     """Chunks of 16 texts or more where that gives every process one, of 256 at most, and some for each process."""
     numbers = {0: 0, 1: 1, 2: 2, 8: 8, 15: 8, 128: 8, 160: 10, 500: 32, 8192: 32, 8193: 33, 20_000: 79}
     for texts, number in numbers.items():
-        chunks = chunk_numbers([n % 50 for n in range(texts)], 8)
+        chunks = chunk_indices([n % 50 for n in range(texts)], 8)
         assert sorted(place for chunk in chunks for place in chunk) == list(range(texts))
         assert len(chunks) == number, texts
         sizes = [len(chunk) for chunk in chunks]
         assert not sizes or max(sizes) - min(sizes) <= 1
-    first, second = chunk_numbers([5, 1, 4, 2], 2)
+    first, second = chunk_indices([5, 1, 4, 2], 2)
     assert (first, second) == ([0, 3], [2, 1]), "each has longer ones and shorter ones"
 
 
 def test_processes_are_chosen_for_many_threads_and_light_models():
     light, heavy = 1 << 20, 1 << 26
-    assert all(chosen_processes(threads, light) == 1 for threads in range(1, LEAST_THREADS))
-    assert chosen_processes(64, light) > chosen_processes(64, heavy) > chosen_processes(8, heavy) >= 1
+    assert all(choose_processes(threads, light) == 1 for threads in range(1, LEAST_THREADS))
+    assert choose_processes(64, light) > choose_processes(64, heavy) > choose_processes(8, heavy) >= 1
     for threads in (LEAST_THREADS, 16, 64):
         (most, first), (_, second) = choice.LOCK_SHARES
         for weights, share in ((light, first), (heavy, second), (most, 0.25)):
-            each = -(-threads // chosen_processes(threads, weights))
+            each = -(-threads // choose_processes(threads, weights))
             assert rate_under_lock(1.0, share, each) >= choice.LEAST_SPEED * each, "threads keep their speed"
-    assert chosen_processes(LEAST_THREADS, light) > 1
+    assert choose_processes(LEAST_THREADS, light) > 1
     assert choose_sharing(4, None, 9, light) == choice.Sharing(4, 2, 1)
     assert (choose_sharing(4, None, 2, light).threads, choose_sharing(None, None, 2, light).processes) == (1, 1)
     assert choose_sharing(4, None, 8, light) == choose_sharing(4, 2, 2, light)
-    assert choose_sharing(None, None, 16, light).least_texts == choice.LEAST_TEXTS * chosen_processes(16, light)
+    assert choose_sharing(None, None, 16, light).least_texts == choice.LEAST_TEXTS * choose_processes(16, light)
 
 
 def test_the_rate_under_a_lock_is_between_its_limits():
@@ -202,7 +202,7 @@ def test_a_warning_is_told_once_and_a_terminals_interrupt_is_the_programs_own(mo
         for _ in range(2):
             assert scheduler.submit(plan_of(chunk("say"))).result(60) == [[0.5, "1"]]
         assert [str(warning.message) for warning in caught] == ["warned of"]
-        assert os.getsid(pool.process(0).number) != os.getsid(0)
+        assert os.getsid(pool.process(0).pid) != os.getsid(0)
 
 
 def test_a_file_that_takes_the_number_of_a_closed_pipe_gets_nothing():

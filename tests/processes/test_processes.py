@@ -55,7 +55,7 @@ def shared(folder):
 def _numbers(made):
     """Of the system, those of its processes."""
     assert made._pool is not None
-    return [process.number for process in made._pool._pool._processes.values()]
+    return [process.pid for process in made._pool._pool._processes.values()]
 
 
 def test_translations_are_the_same_and_in_order(alone, shared):
@@ -228,7 +228,7 @@ from fastattn import Translator
 translator = Translator(sys.argv[1], threads=1, processes=2)
 translator.translate("w1 w2")
 processes = list(translator._pool._pool._processes.values())
-print(*[process.number for process in processes], flush=True)
+print(*[process.pid for process in processes], flush=True)
 if os.fork() == 0:
     sys.stdin.read()  # longer than the program lives
     os._exit(0)

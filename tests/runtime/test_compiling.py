@@ -76,7 +76,7 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
             raise ArithmeticError
 
     began: list[bool] = []
-    monkeypatch.setattr(handle, "start_second_process", lambda: began.append(compiling.compiling._is_owned()))
+    monkeypatch.setattr(handle, "start_second_process", lambda: began.append(compiling.compile_lock._is_owned()))
     with pytest.raises(ArithmeticError):
         Failing("fastattn.kernels.none", "none")._variant("key", [])
     with pytest.raises(ArithmeticError):
@@ -94,9 +94,9 @@ def test_a_fork_while_another_thread_imports_numba_leaves_the_locks_free(monkeyp
     assert os.waitpid(child, 0)[1] == 0
 
     def look() -> bool:
-        is_free = compiling.compiling.acquire(blocking=False)
+        is_free = compiling.compile_lock.acquire(blocking=False)
         if is_free:
-            compiling.compiling.release()
+            compiling.compile_lock.release()
         return is_free
 
     with ThreadPoolExecutor() as pool:

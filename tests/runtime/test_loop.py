@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numba import prange
 
-from fastattn.runtime.compiling import compiling
+from fastattn.runtime.compiling import compile_lock
 from fastattn.runtime.handle import CompiledFunction
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.loop import cut_loop
@@ -261,7 +261,7 @@ def test_a_function_of_integers() -> None:
         function(4, 5, 1 << 63)
     found: list[int] = []
     caller = threading.Thread(target=lambda: found.append(function(1, 2, 3)), daemon=True)
-    with compiling:
+    with compile_lock:
         caller.start()
         caller.join(20)
         assert found == [123]

@@ -113,16 +113,16 @@ def test_a_glossary_is_its_keys(pulled, tmp_path):
 
 
 def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):
-    store = FileStore(tmp_path / "kept" / "files", most=2, seconds=60.0)
+    store = FileStore(tmp_path / "kept" / "files", limit=2, seconds=60.0)
     first = store.put("a", b"1", name="n")
-    assert store.get("a", first.id).content == b"1" and store.of("b") == []
+    assert store.get("a", first.id).content == b"1" and store.files_of("b") == []
     with pytest.raises(Refusal, match="nothing with this id"):
         store.get("b", first.id)
     store.put("a", b"2")
     with pytest.raises(Refusal, match="2 files are kept"):
         store.put("a", b"3")
     monkeypatch.setattr("fastattn.serve.stored.time", SimpleNamespace(time=Mock(return_value=time.time() + 61)))
-    assert store.of("a") == [] and not list((tmp_path / "kept" / "files").iterdir())
+    assert store.files_of("a") == [] and not list((tmp_path / "kept" / "files").iterdir())
 
 
 def test_tokens_have_the_vectors_that_the_mean_is_of(pulled):

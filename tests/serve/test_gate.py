@@ -337,7 +337,7 @@ def test_a_client_that_went_away_has_no_more_scored(kind):
     async def leave():
         QUOTA.set(KeyQuota())
         service = Service(ServerSettings((("slow", "nowhere"),)))
-        service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
+        service.models.entries["slow"].kind, service.models.entries["slow"].model = kind, model
         many = 20 * TEXTS_AT_ONCE
         asked = service.rank("a", ["b"] * many, raw=False, truncate=False) if kind is CrossEncoder else None
         work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
@@ -391,7 +391,7 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         await store.load_all(keep_going=False)
         await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
         assert seen["made"] == [Translator]  # of several who ask at once, too
-        store.served["en-pt"].users = 0
+        store.entries["en-pt"].users = 0
         async with store.use("en-pt"):
             now[0] = 50.0
             store.close_unused(idle_seconds=10.0)
@@ -399,7 +399,7 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         for now[0], closed in ((50.0, False), (59.9, False), (60.0, True)):
             store.close_unused(idle_seconds=10.0)
             assert ("closed" in seen) == closed
-        assert store.served["en-pt"].model is None
+        assert store.entries["en-pt"].model is None
 
     asyncio.run(use())
 

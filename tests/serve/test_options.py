@@ -36,7 +36,7 @@ def started(monkeypatch):
 
     def run_server(settings, host, port):
         settings.publish()
-        assert ServerSettings.published() == settings
+        assert ServerSettings.from_environment() == settings
         seen.update(vars(settings), host=host, port=port)
 
     monkeypatch.setenv("FASTATTN_SERVE", "")

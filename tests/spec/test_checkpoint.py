@@ -28,8 +28,8 @@ def _with_scales():
 def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, arithmetic, scale):
     checkpoint = _with_scales()
     precision = resolve_precision(asked, checkpoint)
-    assert (precision.name, precision.arithmetic, precision.variety != "") == (asked, arithmetic, scale is not None)
-    tensors = precision.applied(checkpoint).tensors
+    assert (precision.name, precision.arithmetic, precision.file_suffix != "") == (asked, arithmetic, scale is not None)
+    tensors = precision.without_unused_scales(checkpoint).tensors
     assert tensors["decoder.embedding.weight"] is tensors["decoder.projection.weight"]
     assert tensors["decoder.projection.weight"].input_scale == scale
     assert checkpoint.tensors["decoder.projection.weight"].input_scale == 3.0

@@ -10,7 +10,7 @@ import pytest
 
 from fastattn.system import atomic_files
 from fastattn.system.atomic_files import (
-    PART,
+    PARTIAL_SUFFIX,
     begin_file,
     begin_folder,
     discard_unfinished,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX permissions and l
 @pytest.fixture(autouse=True)
 def _all_is_finished() -> Iterator[None]:
     yield
-    assert not atomic_files._unfinished
+    assert not atomic_files._partial_paths
 
 
 def names(folder: Path) -> list[str]:
@@ -41,7 +41,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     def write(stream: BinaryIO) -> None:
         stream.write(b"begun")
         (part,) = {*names(tmp_path)} - {path.name}
-        assert part.startswith("some.") and part.endswith(PART) and path.read_bytes() == b"before"
+        assert part.startswith("some.") and part.endswith(PARTIAL_SUFFIX) and path.read_bytes() == b"before"
 
     def fail(stream: BinaryIO) -> None:
         write(stream)
@@ -88,21 +88,28 @@ def test_a_lock_is_one_writers_until_it_is_closed(tmp_path: Path) -> None:
 
 
 def test_what_is_left_is_swept_and_what_is_written_is_not(tmp_path: Path) -> None:
-    (tmp_path / f"left{PART}").write_bytes(b"")
+    (tmp_path / f"left{PARTIAL_SUFFIX}").write_bytes(b"")
     (tmp_path / "whole").write_bytes(b"")
-    (tmp_path / f"link{PART}").symlink_to("whole")
-    (tmp_path / f"folder{PART}").mkdir()
-    (tmp_path / f".pull-left{PART}").mkdir()
+    (tmp_path / f"link{PARTIAL_SUFFIX}").symlink_to("whole")
+    (tmp_path / f"folder{PARTIAL_SUFFIX}").mkdir()
+    (tmp_path / f".pull-left{PARTIAL_SUFFIX}").mkdir()
     stream, part = begin_file(f"{tmp_path}/written.", 0o644)
     descriptor, folder = begin_folder(f"{tmp_path}/.pull-")
-    stay = {"whole", f"link{PART}", f"folder{PART}", f".pull-left{PART}", os.path.basename(part), *[Path(folder).name]}
+    stay = {
+        "whole",
+        f"link{PARTIAL_SUFFIX}",
+        f"folder{PARTIAL_SUFFIX}",
+        f".pull-left{PARTIAL_SUFFIX}",
+        os.path.basename(part),
+        *[Path(folder).name],
+    }
     sweep(tmp_path)
     assert {*names(tmp_path)} == stay
     sweep(tmp_path, ".pull-")
-    assert {*names(tmp_path)} == stay - {f".pull-left{PART}"}
+    assert {*names(tmp_path)} == stay - {f".pull-left{PARTIAL_SUFFIX}"}
     sweep(tmp_path / "none")
     finish_file(stream, part, str(tmp_path / "finished"))
     stream.close()
     os.close(descriptor)
     discard_unfinished()
-    assert names(tmp_path) == sorted([f"folder{PART}", f"link{PART}", "finished", "whole"])
+    assert names(tmp_path) == sorted([f"folder{PARTIAL_SUFFIX}", f"link{PARTIAL_SUFFIX}", "finished", "whole"])

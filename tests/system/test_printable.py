@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError, InputError
-from fastattn.printable import json_line, printable, visible, without_secrets
+from fastattn.printable import escape_controls, json_line, printable, without_secrets
 from tests.children import run_python
 from tests.weights.containers.safetensors_writer import random_bert, write_sentence_transformer
 from tests.weights.ctranslate2.writer import (
@@ -35,9 +35,10 @@ def is_fit(text: str) -> bool:
 
 def test_only_what_a_terminal_acts_on_is_made_visible() -> None:
     kept = "Olá 你好 שלום سلام \u200d🙂 C:\\new\\x1b"
-    assert visible(kept) == kept
-    assert visible("a\x1b[1m\u202eb\n\x9b\ud800\x00") == r"a\x1b[1m\u202eb\n\x9b\ud800\x00"
-    assert visible(visible(HOSTILE)) == visible(HOSTILE) and is_fit(visible(HOSTILE)) and "\n" not in visible(HOSTILE)
+    assert escape_controls(kept) == kept
+    assert escape_controls("a\x1b[1m\u202eb\n\x9b\ud800\x00") == r"a\x1b[1m\u202eb\n\x9b\ud800\x00"
+    escaped = escape_controls(HOSTILE)
+    assert escape_controls(escaped) == escaped and is_fit(escaped) and "\n" not in escaped
 
 
 def test_json_stays_json() -> None:

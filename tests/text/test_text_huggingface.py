@@ -199,7 +199,7 @@ def test_a_table_that_says_it_is_large_is_refused(monkeypatch):
     for written in (data, data.replace("charsmap", "\\u0063harsmap")):
         with refused(TokenizerError):
             HuggingFaceTokenizer(written.encode(), 8)
-    monkeypatch.setattr("fastattn.text.huggingface._check_pairs", lambda pairs: pytest.fail("parsed"))
+    monkeypatch.setattr("fastattn.text.huggingface._check_charsmap_length", lambda pairs: pytest.fail("parsed"))
     HuggingFaceTokenizer(FILE.replace(b'"[UNK]"', b'"\\u005bUNK]"'), 8)  # which has none
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
-from fastattn.text.sentencepiece import SentencePiece, begin_models
-from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
+from fastattn.text.sentencepiece import SentencePiece, start_loading
+from fastattn.text.subword_units import MosesUnits, SubwordUnits
 from tests import GOLDENS
 from tests.messages import refused
 from tests.text.spm_bytes import PLAIN, charsmap, field, piece, varint
@@ -139,12 +139,12 @@ def test_the_models_of_a_folder_are_begun_and_no_more(tmp_path):
     for name, data in {"a.spm": good, "b.spm": b"no model", "c.spm": PLAIN, "model.bin": PLAIN}.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "0.spm").mkdir()
-    assert begin_models(tmp_path).keys() == {good}  # the folder counts among MOST_AHEAD
+    assert start_loading(tmp_path).keys() == {good}  # the folder counts among MOST_PRELOADED
     (tmp_path / "0.spm").rmdir()
-    models = begin_models(tmp_path)
+    models = start_loading(tmp_path)
     assert models.keys() == {good, b"no model"}
     assert models[good].pieces("a b") == load("unigram").pieces("a b")
-    assert begin_models(tmp_path / "a.spm") == begin_models(tmp_path / "nowhere") == {}
+    assert start_loading(tmp_path / "a.spm") == start_loading(tmp_path / "nowhere") == {}
 
 
 def told_again(word, codes, apart):
@@ -226,7 +226,7 @@ def test_words_by_moses(monkeypatch, words, said):
     vars(moses).update(MosesPunctNormalizer=Tool, MosesTokenizer=Tool, MosesDetokenizer=Tool)
     monkeypatch.setitem(sys.modules, "sacremoses", moses)
     text = TranslationText((), (), words=words, source_language="de", target_language="en")
-    both = WordsAndUnits(SubwordUnits(b"#version: 0.2\n( d\n"), text)
+    both = MosesUnits(SubwordUnits(b"#version: 0.2\n( d\n"), text)
     assert both.pieces("x") == [*said.replace("t", "t@@ ").replace("(", "(d@@ e").split()]
     assert both.text(["a@@", "b", "c"]) == "en:ab+c"
 
@@ -234,4 +234,4 @@ def test_words_by_moses(monkeypatch, words, said):
 def test_words_without_moses(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(TokenizerError, match="pip install sacremoses"):
-        WordsAndUnits(SubwordUnits(b"a b\n"), TranslationText((), (), words="argos")).pieces("a")
+        MosesUnits(SubwordUnits(b"a b\n"), TranslationText((), (), words="argos")).pieces("a")

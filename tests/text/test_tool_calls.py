@@ -3,7 +3,7 @@
 import pytest
 
 from fastattn.errors import InputError
-from fastattn.text.tool_calls import AnswerParts, answer_parts, call_schema
+from fastattn.text.tool_calls import AnswerParts, call_schema, split_answer
 
 TOOLS, F, G = ("f", "g"), ("f", "{}"), ("g", "{}")
 # An answer; its reasoning, its text, its calls.
@@ -47,7 +47,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answer, reasoning, text, calls", ANSWERS)
 def test_parts_are_the_same_whole_and_in_pieces(answer, reasoning, text, calls):
-    assert tuple(answer_parts(answer, TOOLS)) == (reasoning, text, calls)
+    assert tuple(split_answer(answer, TOOLS)) == (reasoning, text, calls)
     parts, pieces = AnswerParts(TOOLS), []
     for character in answer:
         pieces += parts.add(character)
@@ -59,7 +59,7 @@ def test_parts_are_the_same_whole_and_in_pieces(answer, reasoning, text, calls):
 
 def test_without_tools_a_call_is_text():
     text = '<tool_call>{"name": "f"}</tool_call>'
-    assert tuple(answer_parts(text)) == ("", text, []) and tuple(answer_parts("a</think>b", (), True)) == ("a", "b", [])
+    assert tuple(split_answer(text)) == ("", text, []) and tuple(split_answer("a</think>b", (), True)) == ("a", "b", [])
 
 
 def test_a_schema_has_the_templates_word_for_arguments():

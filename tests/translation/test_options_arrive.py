@@ -17,7 +17,7 @@ from fastattn.translation.chain import FIRST_OPTIONS, SECOND_OPTIONS, Translator
 from fastattn.translation.detecting import DetectingTranslator
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
-from fastattn.translation.memory import UNCACHED, CachedTranslator, MemoryTranslator
+from fastattn.translation.memory import UNCACHED_OPTIONS, CachedTranslator, MemoryTranslator
 from tests.translation.arrivals import SEARCH, STEP, awaited, check_callers, check_options, jobs_of
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.translation.test_translator import _translator
@@ -288,5 +288,5 @@ def test_what_changes_a_translation_is_part_of_a_caches_key(tmp_path):
         for options in ({}, {option: value}, {option: value}, {}, {option: None}):
             assert cached.translate("a", details=option != "return_alternatives", **options)
         times = made.texts.count("a")
-        assert times == 4 if option in UNCACHED else times == 3, option
-    assert {"sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature"} < {*UNCACHED}
+        assert times == 4 if option in UNCACHED_OPTIONS else times == 3, option
+    assert {"sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature"} < {*UNCACHED_OPTIONS}

@@ -192,10 +192,10 @@ def _change(arrays: dict[str, np.ndarray], rng: random.Random) -> None:
 def _ctranslate2(data: bytes, rng: random.Random) -> bytes:
     """A variable; the file stays sound."""
     file = parse(memoryview(bytearray(data)), "")
-    variables = {name: variable.stored for name, variable in file.variables.items() if name not in file.aliases}
+    variables = {name: variable.array for name, variable in file.variables.items() if name not in file.aliases}
     _change(variables, rng)
     aliases = {alias: target for alias, target in file.aliases.items() if target in variables}
-    how = {"version": file.version, "spec": file.spec, "revision": file.revision}
+    how = {"version": file.version, "spec": file.spec_name, "revision": file.revision}
     return ctranslate2_writer.model_bytes(variables, aliases=aliases, **how)
 
 
@@ -204,7 +204,7 @@ def _marian(data: bytes, rng: random.Random) -> bytes:
     """An array or an option; the file stays sound."""
     is_npz = data[:2] == b"PK"
     items = (parse_npz if is_npz else parse_bin)(memoryview(bytearray(data)), "")
-    arrays = {name: item.stored * (item.multiplier or item.stored.dtype.type(1)) for name, item in items.items()}
+    arrays = {name: item.array * (item.multiplier or item.array.dtype.type(1)) for name, item in items.items()}
     if rng.random() < 0.25:
         settings = arrays["special:model.yml"].tobytes().rstrip(b"\0")
         arrays["special:model.yml"] = np.frombuffer(_yml(settings, rng) + b"\0", np.int8)

@@ -13,7 +13,7 @@ from fastattn.kernels.arguments import NR
 from fastattn.ops import cpu
 from fastattn.spec import quantized
 from fastattn.spec.quantized import Tensor, UnreadTensor, as_float32, form_of, unread
-from fastattn.spec.rounding import quantize, quantize_groups, rounded
+from fastattn.spec.rounding import quantize, quantize_groups, round_on_read
 from fastattn.system.memory import mapping_of
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -105,7 +105,7 @@ def test_rounding_by_rows_is_that_of_the_whole(few_at_once: None) -> None:
         ("int4", quantize_groups(weight_FD, "a")),
     ]
     for form, expected in whole:
-        found = rounded(weight_FD, form, "a", factors_D)
+        found = round_on_read(weight_FD, form, "a", factors_D)
         assert form_of(found) == form_of(expected) == form and len(found.row_ranges()) > 20
         parts = [as_float32(found.read(first, last)) for first, last in found.row_ranges()]
         np.testing.assert_array_equal(np.concatenate(parts), as_float32(expected))

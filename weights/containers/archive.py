@@ -20,7 +20,7 @@ def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
     """Copy members of an archive: ``targets`` maps a member's name to its new path, whose folder is created.
 
     limit  the most bytes that all members may unpack to, whatever the archive's headers say
-    Raises ArchiveError for the archive, OSError for the files written.
+    Raises ArchiveError for a fault of the archive, OSError for one of the new files.
     """
     if archive.name.endswith((".tar.gz", ".tgz")):
         _extract_tar(archive, targets, limit)
@@ -59,22 +59,22 @@ def _extract_zip(archive: Path, targets: Mapping[str, Path], limit: int) -> None
 
 
 def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    missing = dict(targets)
+    remaining_targets = dict(targets)
     with _archive_errors(archive):
         file = tarfile.open(archive, "r:gz")
     with file:
-        while missing:
+        while remaining_targets:
             with _archive_errors(archive):
                 member = file.next()
             if member is None:
-                raise ArchiveError(f"{archive.name} has no member {min(missing)}")
-            if member.name not in missing:
+                raise ArchiveError(f"{archive.name} has no member {min(remaining_targets)}")
+            if member.name not in remaining_targets:
                 continue
             source = file.extractfile(member) if member.isreg() else None
             if source is None:
                 raise ArchiveError(f"{archive.name}: the member {member.name} is not a regular file")
             with source:
-                limit = _copy(source, missing.pop(member.name), limit, archive, member.name)
+                limit = _copy(source, remaining_targets.pop(member.name), limit, archive, member.name)
 
 
 def _copy(source: IO[bytes], target: Path, limit: int, archive: Path, name: str) -> int:

@@ -43,13 +43,13 @@ class BlockType:
     unpack: Callable[[np.ndarray], Groups]
 
 
-def _halves(blocks_BS: np.ndarray, first: int) -> np.ndarray:
+def _half(blocks_BS: np.ndarray, first: int) -> np.ndarray:
     """The float16 number that begins at byte ``first`` of each block, as float32 [B, 1]."""
     return np.ascontiguousarray(blocks_BS[:, first : first + 2]).view("<f2").astype(np.float32)
 
 
-def _low_bits(bytes_BS: np.ndarray, width: int, bits: int) -> np.ndarray:
-    """uint8 [B, groups, width]: ``width`` bytes make a group of their lowest ``bits``, a group of the next bits, ..."""
+def _unpack(bytes_BS: np.ndarray, width: int, bits: int) -> np.ndarray:
+    """uint8 [B, groups, width]: ``width`` bytes give one group of their lowest ``bits``, one of the next bits, ..."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     groups = bytes_BS.reshape(len(bytes_BS), -1, 1, width) >> shifts & np.uint8((1 << bits) - 1)
     return groups.reshape(len(bytes_BS), -1, width)
@@ -57,58 +57,55 @@ def _low_bits(bytes_BS: np.ndarray, width: int, bits: int) -> np.ndarray:
 
 def _four_bits(bytes_BS: np.ndarray) -> np.ndarray:
     """The 32 numbers of 16 bytes, [B, 1, 32]."""
-    return _low_bits(bytes_BS, 16, 4).reshape(-1, 1, 32)
+    return _unpack(bytes_BS, 16, 4).reshape(-1, 1, 32)
 
 
 def _five_bits(bytes_BS: np.ndarray) -> np.ndarray:
-    """The 32 numbers of 20 bytes: 4 bytes of highest bits, then 16 of low bits."""
+    """The 32 numbers of 20 bytes, [B, 1, 32]: 4 bytes have the highest bits, 16 bytes the other four."""
     high_bits = np.unpackbits(bytes_BS[:, :4], axis=1, bitorder="little")
     return _four_bits(bytes_BS[:, 4:]) | (high_bits << np.uint8(4))[:, None]
 
 
 def _k_groups(blocks: np.ndarray, values_BGW: np.ndarray) -> Groups:
-    """The 8 groups of Q4_K's or Q5_K's blocks: 12 bytes hold 8 scales and minima of 6 bits, the last 4 in two parts."""
+    """The 8 groups of Q4_K's or Q5_K's blocks: 12 bytes hold 8 scales and 8 minima of 6 bits, some in two parts."""
     first, second, third = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
     scales = np.hstack([first & 63, (third & 15) | (first >> 2 & 48)])
     minima = np.hstack([second & 63, (third >> 4) | (second >> 2 & 48)])
-    return Groups(values_BGW, _halves(blocks, 0) * scales, -(_halves(blocks, 2) * minima))
+    return Groups(values_BGW, _half(blocks, 0) * scales, -(_half(blocks, 2) * minima))
 
 
 def _unpack_q6_k(blocks: np.ndarray) -> Groups:
-    low_bits = _low_bits(blocks[:, :128], 64, 4).reshape(-1, 16, 16)
-    high_bits = _low_bits(blocks[:, 128:192], 32, 2).reshape(-1, 16, 16)
+    low_bits = _unpack(blocks[:, :128], 64, 4).reshape(-1, 16, 16)
+    high_bits = _unpack(blocks[:, 128:192], 32, 2).reshape(-1, 16, 16)
     values = (low_bits | high_bits << np.uint8(4)).view(np.int8) - np.int8(32)
-    return Groups(values, _halves(blocks, 208) * blocks[:, 192:208].view(np.int8))
+    return Groups(values, _half(blocks, 208) * blocks[:, 192:208].view(np.int8))
 
 
 BLOCKS = {
-    "Q8_0": BlockType(32, 34, lambda blocks: Groups(blocks[:, None, 2:].view(np.int8), _halves(blocks, 0))),
+    "Q8_0": BlockType(32, 34, lambda blocks: Groups(blocks[:, None, 2:].view(np.int8), _half(blocks, 0))),
     "Q4_0": BlockType(
-        32, 18, lambda blocks: Groups(_four_bits(blocks[:, 2:]).view(np.int8) - np.int8(8), _halves(blocks, 0))
+        32, 18, lambda blocks: Groups(_four_bits(blocks[:, 2:]).view(np.int8) - np.int8(8), _half(blocks, 0))
     ),
-    "Q4_1": BlockType(32, 20, lambda blocks: Groups(_four_bits(blocks[:, 4:]), _halves(blocks, 0), _halves(blocks, 2))),
+    "Q4_1": BlockType(32, 20, lambda blocks: Groups(_four_bits(blocks[:, 4:]), _half(blocks, 0), _half(blocks, 2))),
     "Q5_0": BlockType(
-        32, 22, lambda blocks: Groups(_five_bits(blocks[:, 2:]).view(np.int8) - np.int8(16), _halves(blocks, 0))
+        32, 22, lambda blocks: Groups(_five_bits(blocks[:, 2:]).view(np.int8) - np.int8(16), _half(blocks, 0))
     ),
-    "Q5_1": BlockType(32, 24, lambda blocks: Groups(_five_bits(blocks[:, 4:]), _halves(blocks, 0), _halves(blocks, 2))),
-    "Q4_K": BlockType(256, 144, lambda blocks: _k_groups(blocks, _low_bits(blocks[:, 16:], 32, 4))),
+    "Q5_1": BlockType(32, 24, lambda blocks: Groups(_five_bits(blocks[:, 4:]), _half(blocks, 0), _half(blocks, 2))),
+    "Q4_K": BlockType(256, 144, lambda blocks: _k_groups(blocks, _unpack(blocks[:, 16:], 32, 4))),
     "Q5_K": BlockType(
         256,
         176,
-        lambda blocks: _k_groups(blocks, _low_bits(blocks[:, 48:], 32, 4) | _low_bits(blocks[:, 16:48], 32, 1) << 4),
+        lambda blocks: _k_groups(blocks, _unpack(blocks[:, 48:], 32, 4) | _unpack(blocks[:, 16:48], 32, 1) << 4),
     ),
     "Q6_K": BlockType(256, 210, _unpack_q6_k),
 }
-
-
-MAGIC = b"GGUF"
-VERSIONS = (2, 3)
+MAGIC, VERSIONS = b"GGUF", (2, 3)
 HIGHEST_RANK = 4
 MOST_ENTRIES = 1 << 17  # keys, or tensors: more than any real file has
-STRING, LIST, BOOLEAN = 8, 9, 7
-# Number of a metadata value's type -> NumPy's type.
-NUMBERS = {0: "u1", 1: "i1", 2: "u2", 3: "i2", 4: "u4", 5: "i4", 6: "f4", BOOLEAN: "u1", 10: "u8", 11: "i8", 12: "f8"}
-# Number of a tensor's type -> the type's name. Only types of FLOATS and BLOCKS are read.
+STRING, LIST, BOOLEAN = 8, 9, 7  # numbers of types of metadata
+# Number of a type of metadata -> NumPy's type.
+DTYPES = {0: "u1", 1: "i1", 2: "u2", 3: "i2", 4: "u4", 5: "i4", 6: "f4", BOOLEAN: "u1", 10: "u8", 11: "i8", 12: "f8"}
+# Number of a type of tensors -> its name. Only types of FLOAT_BYTES and BLOCKS are read.
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
     12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
@@ -117,16 +114,16 @@ TYPES = {
 }  # fmt: skip
 FOUR_BIT_TYPES = ("Q4_0", "Q4_1", "Q4_K")
 GREATEST_HALF = 65504
-FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
-NUMBERS_AT_ONCE = 1 << 20  # numbers that are unpacked at a time, so that temporary arrays stay small
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
+NUMBERS_AT_ONCE = 1 << 20  # how many numbers are unpacked at a time, so that temporary arrays stay small
 
 
 class BlockTensor(StoredTensor):
-    """One tensor of a file, not yet converted: floats, or rows of blocks."""
+    """A tensor of a file, not yet converted: floats, or rows of blocks."""
 
     @property
     def precision(self) -> str:
-        """The engine's precision that is nearest to the type: blocks of more than 4 bits run in int8."""
+        """The engine's precision that is nearest to the type: int8 for blocks of more than 4 bits."""
         return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(self.dtype) or (
             "int4" if self.dtype in FOUR_BIT_TYPES else "int8"
         )
@@ -146,7 +143,7 @@ class BlockTensor(StoredTensor):
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
         """C-contiguous float32; a view of the file's bytes if they are float32 already."""
-        if self.dtype in FLOATS:
+        if self.dtype in FLOAT_BYTES:
             return super().float32()
         blocks = self.blocks()
         numbers = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
@@ -228,7 +225,7 @@ def parse_gguf(data: memoryview, where: str) -> GGUF:
 
 
 def _check_count(reader: ByteReader, count: int, size: int, label: str) -> None:
-    """Raise CheckpointError unless the bytes that remain can hold ``count`` items of at least ``size`` bytes."""
+    """Raise CheckpointError unless the bytes that remain can hold ``count`` items of at least ``size`` bytes each."""
     if count > MOST_ENTRIES and label in ("keys", "tensors"):
         raise reader.error(f"{count} {label}, more than {MOST_ENTRIES}")
     if count * size > reader.remaining:
@@ -257,9 +254,9 @@ def _read_value(reader: ByteReader, type_number: int) -> Any:
         return _read_string(reader, "a text")
     if type_number == LIST:
         return _read_list(reader)
-    if type_number not in NUMBERS:
+    if type_number not in DTYPES:
         raise reader.error(f"a value's type should be from 0 to 12, is {type_number}")
-    number = np.frombuffer(reader.take(int(NUMBERS[type_number][1]), "a value"), f"<{NUMBERS[type_number]}")[0].item()
+    number = np.frombuffer(reader.take(int(DTYPES[type_number][1]), "a value"), f"<{DTYPES[type_number]}")[0].item()
     if type_number == BOOLEAN and number > 1:
         raise reader.error(f"a truth value should be 0 or 1, is {number}")
     return bool(number) if type_number == BOOLEAN else number
@@ -271,16 +268,16 @@ def _read_list(reader: ByteReader) -> Any:
     if type_number == STRING:
         _check_count(reader, count, 8, "texts")
         return _read_strings(reader, count)
-    if type_number not in NUMBERS:
+    if type_number not in DTYPES:
         raise reader.error(f"a list should be of numbers or texts, is of values of type {type_number}")
-    size = int(NUMBERS[type_number][1])
+    size = int(DTYPES[type_number][1])
     _check_count(reader, count, size, "values of a list")
-    numbers = np.ndarray((count,), f"<{NUMBERS[type_number]}", reader.take(count * size, "a list") if count else None)
+    numbers = np.ndarray((count,), f"<{DTYPES[type_number]}", reader.take(count * size, "a list") if count else None)
     return numbers != 0 if type_number == BOOLEAN else numbers
 
 
 def _read_strings(reader: ByteReader, count: int) -> list[str]:
-    """``count`` texts, as of ``_read_string``, in one loop: a vocabulary has hundreds of thousands of tokens."""
+    """``count`` texts, each as by ``_read_string``, in one loop: a vocabulary has hundreds of thousands of tokens."""
     data, position, end, texts = reader.data, reader.position, len(reader.data), []
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
@@ -302,15 +299,15 @@ def _read_strings(reader: ByteReader, count: int) -> list[str]:
 
 
 def _read_tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], int]:
-    """(type, shape, offset) of the tensor ``name``. The file stores the shape's last size first."""
+    """(type, shape, offset) of the tensor ``name``. A file stores the last size of a shape first."""
     rank = reader.number("I", "a number of dimensions")
     if not 1 <= rank <= HIGHEST_RANK:
         raise reader.error(f"{name} should have from 1 to {HIGHEST_RANK} dimensions, has {rank}")
     shape = tuple(reader.number("Q", "dimensions") for _ in range(rank))[::-1]
     type_number, offset = reader.number("I", "a tensor's type"), reader.number("Q", "an offset")
     dtype = TYPES.get(type_number, f"type {type_number}")
-    if dtype not in FLOATS and dtype not in BLOCKS:
-        raise reader.error(f"{name} is {dtype}, which is not supported; known: {', '.join([*FLOATS, *BLOCKS])}")
+    if dtype not in FLOAT_BYTES and dtype not in BLOCKS:
+        raise reader.error(f"{name} is {dtype}, which is not supported; known: {', '.join([*FLOAT_BYTES, *BLOCKS])}")
     if not all(shape) or (dtype in BLOCKS and shape[-1] % BLOCKS[dtype].numbers):
         blocks = f", its rows whole blocks of {BLOCKS[dtype].numbers}" if dtype in BLOCKS else ""
         raise reader.error(f"{name} of {dtype} should have sizes above zero{blocks}, is {shorten(list(shape))}")
@@ -323,7 +320,7 @@ def _tensors(
     tensors, end, previous = {}, 0, ""
     for name, (dtype, shape, offset) in sorted(entries.items(), key=lambda entry: entry[1][2]):
         count = math.prod(shape)
-        size = count // BLOCKS[dtype].numbers * BLOCKS[dtype].size if dtype in BLOCKS else count * FLOATS[dtype]
+        size = count // BLOCKS[dtype].numbers * BLOCKS[dtype].size if dtype in BLOCKS else count * FLOAT_BYTES[dtype]
         if offset % alignment:
             raise CheckpointError(f"{where}: {name} should begin at a multiple of {alignment}, begins at {offset}")
         if offset < end:

@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.weights.folder import Folder
 
-GREATEST_FLOAT = sys.float_info.max  # an integer may be greater
+GREATEST_FLOAT = sys.float_info.max  # an integer in JSON may be greater
 # More digits than any real size has: a product of integers of thousands of digits could not be printed in an error.
 MOST_DIGITS = 500
 
@@ -232,11 +232,10 @@ def from_plain(
 def _convert(
     hint: Any, value: object, name: str, problems: list[str], variants: Mapping[Any, Callable[[Any], Any]]
 ) -> Any:
-    options = [option for option in get_args(hint) if option is not NoneType]
     if NoneType in get_args(hint):
         if value is None:
             return None
-        (hint,) = options
+        (hint,) = (alternative for alternative in get_args(hint) if alternative is not NoneType)
     if dataclasses.is_dataclass(hint):
         record_type: Any = variants[hint](value) if hint in variants else hint
         return from_plain(record_type, value, name, problems, None, variants)

@@ -2,10 +2,10 @@
 
 A file is protocol buffers (onnx.proto): a field is one integer of its number and kind, then a value. Unknown fields are
 skipped. A recurrent node has initialisers W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H]
-of its G gates: input, output, forget, cell in an LSTM; update, reset, new in a GRU. They become ``CELL.weight_ih_l0``,
-``weight_hh_l0``, ``bias_ih_l0`` and ``bias_hh_l0`` (``_reverse`` for the second direction), with gates in the order of
-``spec.recurrent`` CELLS. CELL is the cell's name in CELLS: the two variants of a GRU have equal weights, and the name
-keeps a mapping from confusing the two.
+of its G gates: input, output, forget, cell in an LSTM; update, reset, new in a GRU. The initialisers become the tensors
+CELL.weight_ih_l0, weight_hh_l0, bias_ih_l0 and bias_hh_l0 (with ``_reverse`` for the second direction), whose gates are
+in the order of ``spec.recurrent`` CELLS. CELL is the cell's name in CELLS, so that a mapping cannot confuse the two
+variants of a GRU, which have equal weights.
 """
 
 import math
@@ -19,13 +19,13 @@ from fastattn.weights.containers.safetensors import HIGHEST_RANK, StoredTensor, 
 
 # Kinds of fields: an integer, eight bytes, a number of bytes and the bytes, four bytes.
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
-LONGEST_VARINT = 10
-MODEL_GRAPH = 7
-GRAPH_NODE, GRAPH_INITIALIZER = 1, 5
+LONGEST_VARINT = 10  # bytes
+# Numbers of fields, by message.
+MODEL_GRAPH, GRAPH_NODE, GRAPH_INITIALIZER = 7, 1, 5
 NODE_INPUT, NODE_OPERATION, NODE_ATTRIBUTE = 1, 4, 5
 ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_TEXT = 1, 3, 4
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL = 1, 2, 4, 8, 9, 13
-FLOAT = 1
+FLOAT = 1  # number of a tensor's type
 DIRECTIONS = {"forward": 1, "bidirectional": 2}
 # The numbers of a node's inputs: rows, W, R, B, lengths, first h; of an LSTM also first c and peepholes.
 W, R, B, PEEPHOLES = 1, 2, 3, 7
@@ -44,22 +44,23 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
         raise CheckpointError(f"{where}: should be an ONNX model with one graph, has {len(graphs)}")
     tensors: dict[str, StoredTensor] = {}
-    recurrent = []
+    recurrent_nodes = []
     for number, value in _fields(graphs[0], where):
         if number == GRAPH_INITIALIZER:
-            tensors |= _tensor(_bytes(value, where), where, len(data))
+            tensors |= _read_initializer(_bytes(value, where), where, len(data))
         elif number == GRAPH_NODE:
             node = list(_fields(_bytes(value, where), where))
             operations = [_text(text, where) for field, text in node if field == NODE_OPERATION]
-            recurrent += [(name, node) for name in operations[-1:] if name in GATES]
-    if len(recurrent) > 1:
-        raise CheckpointError(f"{where}: its graph has {len(recurrent)} recurrent nodes, one is supported")
-    for operation, node in recurrent:
-        tensors = _with_cell(operation, node, tensors, where)
+            recurrent_nodes += [(name, node) for name in operations[-1:] if name in GATES]
+    if len(recurrent_nodes) > 1:
+        raise CheckpointError(f"{where}: its graph has {len(recurrent_nodes)} recurrent nodes, one is supported")
+    for operation, node in recurrent_nodes:
+        tensors = _name_as_pytorch(operation, node, tensors, where)
     return tensors
 
 
 def _fields(message: memoryview, where: str) -> Iterator[tuple[int, Value]]:
+    """(number, value) of each field of a message."""
     reader = ByteReader(message, where)
     while reader.remaining:
         number, kind = divmod(_varint(reader), 8)
@@ -84,6 +85,7 @@ def _varint(reader: ByteReader) -> int:
 
 
 def _bytes(value: Value, where: str) -> memoryview:
+    """``value``; CheckpointError unless it is bytes."""
     if isinstance(value, int):
         raise CheckpointError(f"{where}: a field should be bytes, is the number {value}")
     return value
@@ -106,7 +108,7 @@ def _integers(value: Value, where: str) -> list[int]:
     return integers
 
 
-def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
+def _read_initializer(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
     """{name: tensor} of an initialiser; {} if the initialiser is not float32."""
     shape: list[int] = []
     name, dtype, is_external = "", 0, False
@@ -135,10 +137,10 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
     return {name: StoredTensor("F32", tuple(shape), data, f"{where}: {name}")}
 
 
-def _with_cell(
+def _name_as_pytorch(
     operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
-    """The tensors, with the recurrent node's initialisers under PyTorch's names."""
+    """The tensors, with a recurrent node's initialisers as PyTorch names and orders them."""
     label, gates = f"{where}: its {operation}", len(GATES[operation])
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
@@ -161,15 +163,15 @@ def _with_cell(
     cell = operation.lower()
     if cell == "gru" and not attributes.get("linear_before_reset"):
         cell = "gru_reset_before"
-    renamed = {name: tensor for name, tensor in tensors.items() if name not in names}
+    result = {name: tensor for name, tensor in tensors.items() if name not in names}
     for d, suffix in enumerate(("", "_reverse")[:count]):
         (weight_ih,), (weight_hh,), (bias_ih, bias_hh) = (arrays[letter][d] for letter in "WRB")
         weights = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
-        for kind, array in weights.items():
-            name = f"{cell}.{kind}_l0{suffix}"
-            ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
-            renamed[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
-    return renamed
+        for weight_name, array in weights.items():
+            name = f"{cell}.{weight_name}_l0{suffix}"
+            values = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
+            result[name] = StoredTensor("F32", values.shape, memoryview(values).cast("B"), f"{where}: {name}")
+    return result
 
 
 def _attribute(message: memoryview, where: str) -> tuple[str, Any]:

@@ -6,7 +6,7 @@ and strides are checked against the file before anything is allocated.
 
 Only the opcodes that tensors need are parsed. Python's own unpickler is not used, so nothing that a pickle names is
 called, imported or given attributes: a name of GLOBALS becomes a Global, and REDUCE accepts the functions of CALLS and
-OPAQUE. A trainer's options become a dict. Anything else is refused.
+OPAQUE. A trainer's options, an argparse.Namespace, become a dict. Anything else is refused.
 """
 
 import math
@@ -22,13 +22,13 @@ from fastattn.weights.containers.safetensors import HIGHEST_RANK, TYPES, StoredT
 from fastattn.weights.containers.zip_archive import MAGIC, MOST_SHARING, ZipError, list_members, packed_bytes
 from fastattn.weights.folder import Folder
 
-LONGEST = 1 << 21  # bytes of a pickle, some 15,000 tensors: an opcode of one byte may take a hundred of memory
+# Bytes of a pickle, enough for some 15,000 tensors: an opcode of one byte may take a hundred bytes of memory.
+LONGEST_PICKLE = 1 << 21
 FILE_SHARE = 64  # a pickle may also have 1 / FILE_SHARE of the file's bytes: large models' files may hold vocabularies
 HIGHEST_PROTOCOL = 5
-LONGEST_LINE = 256
-LONGEST_INTEGER = 16  # bytes
+LONGEST_LINE, LONGEST_INTEGER = 256, 16  # bytes
 LONGEST_KEY = 256  # characters of a storage's key, which torch.save makes from a number
-# Class of a storage -> the type of its elements, by safetensors' name.
+# Class of a storage -> safetensors' name for the type of its elements.
 STORAGES = {
     "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16",
     "torch.DoubleStorage": "F64", "torch.BoolStorage": "BOOL", "torch.ByteStorage": "U8", "torch.CharStorage": "I8",
@@ -83,7 +83,7 @@ class Stream:
 
     def __init__(self, data: memoryview, file_size: int = 0) -> None:
         self.data, self.position = data, 0
-        self.longest = max(LONGEST, (file_size or len(data)) // FILE_SHARE)
+        self.longest_pickle = max(LONGEST_PICKLE, (file_size or len(data)) // FILE_SHARE)
         self.storages: dict[str, Storage] = {}
 
     def take(self, count: int) -> memoryview:
@@ -125,13 +125,13 @@ class _Machine:
         self.argument_items = 0  # the number of items in all of REDUCE's list and tuple arguments
 
     def run(self) -> Any:
-        begin = self.begin
+        begin, longest = self.begin, self.stream.longest_pickle
         while (code := bytes(self.stream.take(1))) != b".":
             if code not in OPCODES:
                 raise PickleError(f"its pickle at byte {begin} has the opcode {code!r}, which no tensor needs")
             OPCODES[code](self)
-            if self.stream.position - begin > self.stream.longest:
-                raise PickleError(f"its pickle at byte {begin} should have at most {self.stream.longest} bytes")
+            if self.stream.position - begin > longest:
+                raise PickleError(f"its pickle at byte {begin} should have at most {longest} bytes")
         return self.pop()
 
     def push(self, value: Any) -> None:
@@ -214,7 +214,7 @@ class _Machine:
         call, fewest, most = CALLS[function.name]
         if not fewest <= len(arguments) <= most:
             raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
-        # Two bytes pass a list of any length from the memo once more; torch.save passes each list only once.
+        # Two bytes of a pickle can pass a list of any length again, from the memo; torch.save passes a list only once.
         self.argument_items += sum(len(value) for value in arguments if type(value) in (list, tuple))
         if self.argument_items > self.stream.position - self.begin:
             raise PickleError("its pickle goes through one list again and again, which no tensor needs")
@@ -227,7 +227,7 @@ class _Machine:
         self.push(Namespace())
 
     def set_attributes(self) -> None:
-        """Set attributes of a Namespace; those of an Opaque, and a state dict's, versions of modules, are ignored."""
+        """Set the attributes of a Namespace; ignore those of an Opaque or a state dict (modules' versions)."""
         attributes = self.pop()
         if self.stack and type(self.stack[-1]) is Opaque:
             return
@@ -239,7 +239,7 @@ class _Machine:
             self.top(dict)
 
     def push_storage(self) -> None:
-        """Push the storage of ("storage", class, key, device, count), or with a sixth item None in the older stream."""
+        """Push the storage that the tuple ("storage", class, key, device, count) names; older streams append a None."""
         match self.pop():
             case ("storage", Global(name=name), str(key), str(_), int(count), *view) if name in STORAGES and (
                 type(count) is int and count >= 0 and view in ([], [None]) and len(key) <= LONGEST_KEY
@@ -298,7 +298,7 @@ def _parameter(tensor: Any, grad: Any, hooks: Any) -> TensorView:
     return tensor
 
 
-# Name -> (its function here, its fewest arguments, its most); arguments that a pickle omits are None.
+# Name of a function -> (what is called in its stead, fewest arguments, most); arguments that a pickle omits are None.
 CALLS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "collections.OrderedDict": (_ordered_dict, 0, 1),
     "torch.Size": (_torch_size, 1, 1),
@@ -306,7 +306,7 @@ CALLS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "torch._utils._rebuild_parameter": (_parameter, 3, 3),
 }
 NAMESPACE = "argparse.Namespace"
-# Functions that make NumPy's numbers and arrays, which are among a trainer's records of progress: none is called.
+# Functions that make the NumPy numbers and arrays of a trainer's records of progress. None is called.
 OPAQUE = frozenset(
     ("_codecs.encode", "numpy.dtype", "numpy.ndarray")
     + tuple(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar"))
@@ -327,7 +327,7 @@ OPCODES: dict[bytes, Callable[[_Machine], object]] = {
     b"X": lambda m: m.push_text("<I"),
     b"\x8c": lambda m: m.push_text("<B"),
     b"\x8d": lambda m: m.push_text("<Q"),
-    b"U": lambda m: m.push_text("<B"),  # Python 2's strings, as T
+    b"U": lambda m: m.push_text("<B"),  # U and T: Python 2's strings
     b"T": lambda m: m.push_text("<I"),
     b"(": _Machine.mark,
     b")": lambda m: m.push(()),
@@ -353,36 +353,33 @@ OPCODES: dict[bytes, Callable[[_Machine], object]] = {
     b"b": _Machine.set_attributes,
     b"Q": _Machine.push_storage,
 }
+STREAM_MAGIC, STREAM_VERSION = 0x1950A86A20F9469CFC6C, 1001
 
-
-STREAM_MAGIC = 0x1950A86A20F9469CFC6C
-STREAM_VERSION = 1001
-
-Loader = Callable[[Storage], memoryview]
+Loader = Callable[[Storage], memoryview]  # from a storage to its bytes in the file
 
 
 @dataclass
 class TrainerFile:
-    """A trainer's checkpoint. ``entries`` may contain itself: do not print, hash or compare it."""
+    """A trainer's checkpoint, a file. ``entries`` may contain itself: do not print, hash or compare it."""
 
     entries: dict[Any, Any]
     where: str
-    size: int
+    file_size: int
     load: Loader
 
-    def tensors(self, *parts: str) -> dict[str, StoredTensor]:
-        """The tensors of the state dicts that are the entries ``parts``, by PART.NAME; CheckpointError for others."""
+    def tensors(self, *keys: str) -> dict[str, StoredTensor]:
+        """The tensors of the entries ``keys``, by KEY.NAME; CheckpointError for an entry that is no state dict."""
         try:
-            states: dict[str, Any] = {f"{part}.": self.entries.get(part) for part in parts}
+            states: dict[str, Any] = {f"{key}.": self.entries.get(key) for key in keys}
             if not all(type(state) is dict for state in states.values()):
-                raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(parts)}")
-            views = {prefix + name: view for prefix, state in states.items() for name, view in _views(state)}
-            return _stored_tensors(views, self.load, self.where, self.size)
+                raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(keys)}")
+            views = {prefix + name: view for prefix, state in states.items() for name, view in _named_views(state)}
+            return _stored_tensors(views, self.load, self.where, self.file_size)
         except PickleError as error:
             raise CheckpointError(f"{self.where}: {error}") from None
 
 
-def read_whole(folder: Folder, name: str) -> TrainerFile:
+def read_trainer_file(folder: Folder, name: str) -> TrainerFile:
     """A trainer's checkpoint, a dict with state dicts among its entries; CheckpointError for anything else."""
     data, where = folder.read(name), folder.where(name)
     entries, load = _unpickle_file(data, where)
@@ -395,7 +392,7 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
     state, load = _unpickle_file(data, where)
     try:
-        return _stored_tensors(dict(_views(state)), load, where, len(data))
+        return _stored_tensors(dict(_named_views(state)), load, where, len(data))
     except PickleError as error:
         raise CheckpointError(f"{where}: {error}") from None
 
@@ -407,22 +404,22 @@ def _unpickle_file(data: memoryview, where: str) -> tuple[Any, Loader]:
         raise CheckpointError(f"{where}: {error}") from None
 
 
-def _views(state: Any) -> Iterable[tuple[str, TensorView]]:
+def _named_views(state: Any) -> Iterable[tuple[str, TensorView]]:
     if type(state) is not dict or {*map(type, state)} - {str} or {*map(type, state.values())} - {TensorView}:
         raise PickleError("it should hold a state dict, tensors by name, and nothing else")
     return state.items()
 
 
-def _stored_tensors(views: dict[str, TensorView], load: Loader, where: str, size: int) -> dict[str, StoredTensor]:
+def _stored_tensors(views: dict[str, TensorView], load: Loader, where: str, file_size: int) -> dict[str, StoredTensor]:
     tensors, by_view = {}, dict[TensorView, StoredTensor]()
     for name, view in views.items():
         if not name.isprintable():
             raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
         if view not in by_view:  # a tensor of several names is made once
-            by_view[view] = _stored_tensor(name, view, load(view.storage), where, size)
+            by_view[view] = _stored_tensor(name, view, load(view.storage), where, file_size)
         tensors[name] = by_view[view]
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
-    if total > MOST_SHARING * size:
+    if total > MOST_SHARING * file_size:
         raise PickleError(f"its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
     return tensors
 
@@ -431,8 +428,7 @@ def _stored_tensor(name: str, view: TensorView, data: memoryview, where: str, fi
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
         raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
-    count = math.prod(shape)
-    end = view.offset
+    count, end = math.prod(shape), view.offset
     if count:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, view.strides))
     # A stride of 0 repeats elements: a tensor of more elements than its storage could take more memory than the file.
@@ -441,13 +437,13 @@ def _stored_tensor(name: str, view: TensorView, data: memoryview, where: str, fi
             f"{name} should lie within the {storage.count} numbers of its storage; its sizes are"
             f" {shorten(list(shape))}, its strides {shorten(list(view.strides))}, its offset {view.offset}"
         )
-    item = TYPES[storage.dtype][0]
-    strides = None
+    item_size, strides = TYPES[storage.dtype][0], None
     dense_strides = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
     if count and any(size > 1 and stride != dense for size, stride, dense in zip(shape, view.strides, dense_strides)):
         # The stride of an axis of length one is not used and may be any number.
-        strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
-    return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
+        strides = tuple(stride * item_size if size > 1 else 0 for size, stride in zip(shape, view.strides))
+    content = data[view.offset * item_size : end * item_size]
+    return StoredTensor(storage.dtype, shape, content, f"{where}: {name}", strides)
 
 
 def _read_zip(data: memoryview) -> tuple[Any, Loader]:
@@ -499,8 +495,7 @@ def _read_stream(data: memoryview) -> tuple[Any, Loader]:
     system = unpickle(stream)
     if type(system) is not dict or system.get("little_endian") is not True:
         raise PickleError("its byte order should be little")
-    state = unpickle(stream)
-    storages = stream.storages
+    state, storages = unpickle(stream), stream.storages
     keys = unpickle(stream)
     are_texts = type(keys) is list and all(type(key) is str for key in keys)
     if not are_texts or len(keys) != len(storages) or set(keys) != set(storages):
@@ -513,5 +508,4 @@ def _read_stream(data: memoryview) -> tuple[Any, Loader]:
         contents[key] = stream.take(count * TYPES[storages[key].dtype][0])
     if stream.position != len(data):
         raise PickleError(f"{len(data) - stream.position} bytes follow its last storage")
-
     return state, lambda storage: contents[storage.key]

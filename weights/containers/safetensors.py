@@ -39,13 +39,13 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One array of a file, not yet converted."""
+    """An array of a file, not yet converted."""
 
     dtype: str
     shape: tuple[int, ...]
     data: memoryview
     where: str
-    strides: tuple[int, ...] | None = None  # in bytes; None: C-contiguous, as all but some of PyTorch's files are
+    strides: tuple[int, ...] | None = None  # in bytes, in some of PyTorch's files; None: C-contiguous
 
     @np.errstate(over="ignore", invalid="ignore")  # weights that become infinite are data
     def float32(self) -> np.ndarray:
@@ -72,10 +72,10 @@ class StoredTensor:
         return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 
     def unread(self) -> UnreadTensor:
-        """``matrix()``, to be read by rows. Raises CheckpointError as ``matrix`` does."""
+        """``matrix()``, to be read by rows. Raises CheckpointError for a type that is not converted."""
         if self.strides is not None:
             return UnreadTensor(self.shape, lambda first, last: self.float32()[first:last], by_rows=False)
-        self.rows(0, 0).float32()
+        self.rows(0, 0).float32()  # raises the error
         return UnreadTensor(
             self.shape,
             lambda first, last: self.rows(first, last).float32(),
@@ -96,7 +96,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITABLE, and a function that returns the values when they are written."""
+    """An array to be written: a type of WRITABLE, and a function that returns the values when they are written."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -109,7 +109,7 @@ class NewTensor:
 
 
 def read_metadata(folder: Folder, name: str) -> JsonObject:
-    """The texts by name that a file has beside its tensors."""
+    """The texts by name that a file stores beside its tensors."""
     header, _ = _split_header(folder.read(name), folder.where(name))
     return JsonObject(header, folder.where(name)).nested("__metadata__")
 
@@ -127,6 +127,7 @@ def _split_header(data: memoryview, where: str) -> tuple[dict[str, Any], memoryv
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    """The tensors of a file by name; CheckpointError for a malformed file."""
     header, body = _split_header(data, where)
     header.pop("__metadata__", None)
     tensors, ranges = {}, []
@@ -201,10 +202,10 @@ def write_tensors(
     stream.write(struct.pack("<Q", len(header_text)) + header_text)
     written = 0
     for name in names:
-        arrays = tensors[name].values()
-        for values in [arrays] if isinstance(arrays, np.ndarray) else arrays:
-            values = np.require(values, WRITABLE[tensors[name].dtype], "C")
-            stream.write(values.reshape(-1).view(np.uint8).data)
+        parts = tensors[name].values()
+        for part in [parts] if isinstance(parts, np.ndarray) else parts:
+            array = np.require(part, WRITABLE[tensors[name].dtype], "C")
+            stream.write(array.reshape(-1).view(np.uint8).data)
         written += tensors[name].size
         if progress is not None:
             progress(written, total)

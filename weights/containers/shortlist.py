@@ -1,8 +1,9 @@
 """Marian's lexical shortlists, the likely target ids for each source id: the binary form and the text form.
 
-Binary: u64 {magic, checksum, first, best, offsets, ids}, the offsets u64, the ids u32. Source id s adds the ids from
-offset s to offset s + 1, and the ``first`` lowest target ids, the most frequent, may always be chosen. The checksum
-covers the whole words of eight bytes that follow, so not an odd last id. Source ids beyond the last offset add nothing.
+Binary: u64 {magic, checksum, first, best, number of offsets, number of ids}, the offsets u64, the ids u32. Source id s
+adds the ids from offset s to offset s + 1; the ``first`` lowest target ids, the most frequent, may always be chosen.
+The checksum covers the whole words of eight bytes that follow, so not an odd last id. Source ids beyond the last offset
+add nothing.
 
 Text, perhaps gzipped: a line has a target token, a source token and the probability. A source token adds its BEST most
 probable targets, and the FIRST lowest target ids may always be chosen. A token outside a vocabulary stands for the
@@ -26,7 +27,7 @@ from fastattn.weights.folder import Folder
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = struct.Struct("<6Q")
-FIRST, BEST = 100, 100  # of a shortlist in text
+FIRST, BEST = 100, 100  # of a shortlist in text, which does not state them
 LONGEST_LINE = 1 << 16  # bytes
 UNKNOWN = "<unk>"
 
@@ -52,7 +53,7 @@ def read_shortlist(
 
 
 def check_shortlist(shortlist: Shortlist, sources: int, outputs: int, where: str) -> None:
-    """Raise one CheckpointError with all faults of a shortlist for ``sources`` source and ``outputs`` target tokens."""
+    """Raise one CheckpointError with all faults of a shortlist: ``sources`` and ``outputs`` are vocabularies' sizes."""
     starts_V1, targets = shortlist.starts_V1, shortlist.targets
     problems = []
     if not 1 <= len(starts_V1) <= sources + 1:
@@ -96,23 +97,23 @@ def _checksum(data: memoryview) -> int:
 def _parse_text(
     data: memoryview, source_vocabulary: tuple[str, ...], target_vocabulary: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    sources, targets = (
+    source_ids, target_ids = (
         {token.encode(): i for i, token in enumerate(vocabulary)}
         for vocabulary in (source_vocabulary, target_vocabulary)
     )
     unknown = UNKNOWN.encode()
-    lists: list[dict[int, float]] = [{} for _ in source_vocabulary]
+    probabilities: list[dict[int, float]] = [{} for _ in source_vocabulary]  # of target ids, for each source id
     for target, source, probability in _read_lines(data, where):
-        s, t = sources.get(source, sources.get(unknown)), targets.get(target, targets.get(unknown))
+        s, t = source_ids.get(source, source_ids.get(unknown)), target_ids.get(target, target_ids.get(unknown))
         if s is not None and t is not None and b"NULL" not in (source, target):
-            lists[s][t] = probability
-    starts_V1 = np.zeros(len(lists) + 1, np.int64)
-    ids: list[int] = []
-    for s, probabilities in enumerate(lists):
-        best = sorted(((p, t) for t, p in probabilities.items() if p > 0), reverse=True)[:BEST]
-        ids += sorted(t for _, t in best)
-        starts_V1[s + 1] = len(ids)
-    return starts_V1, np.array(ids, np.int32)
+            probabilities[s][t] = probability
+    starts_V1 = np.zeros(len(probabilities) + 1, np.int64)
+    targets: list[int] = []
+    for s, targets_of_source in enumerate(probabilities):
+        best = sorted(((p, t) for t, p in targets_of_source.items() if p > 0), reverse=True)[:BEST]
+        targets += sorted(t for _, t in best)
+        starts_V1[s + 1] = len(targets)
+    return starts_V1, np.array(targets, np.int32)
 
 
 def _read_lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]:

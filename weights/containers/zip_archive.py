@@ -1,4 +1,4 @@
-"""Zip archives: the members of one in memory, not copied; a Folder of one on disk; limits on what members unpack to."""
+"""Zip archives: members of an archive in memory, not copied; an archive on disk as a Folder; limits of unpacking."""
 
 import struct
 import zipfile
@@ -13,7 +13,7 @@ from fastattn.weights.containers.json_file import shorten
 # Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that grows by a greater factor is an attack.
 GREATEST_RATIO = 20
 SMALLEST_SUSPECT = 1 << 20
-# Each name of a tied tensor takes a few bytes. Tensors of more than this many times the file's size only fill memory.
+# Tied tensors share bytes of the file. Tensors of more than this many times the file's bytes would only fill memory.
 MOST_SHARING = 16
 
 
@@ -46,7 +46,7 @@ def check_packing(member: zipfile.ZipInfo, where: str) -> None:
 
 
 MAGIC = b"PK\x03\x04"
-LOCAL_HEADER = struct.Struct("<4s22xHH")  # followed by the member's name and extra field, of these lengths
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # magic, and the lengths of the member's name and extra field, which follow
 
 
 class ZipError(Exception):
@@ -54,7 +54,7 @@ class ZipError(Exception):
 
 
 def list_members(data: memoryview) -> list[zipfile.ZipInfo]:
-    """The members that the list at the archive's end has; raises ZipError."""
+    """The members that the list at the archive's end names; raises ZipError."""
     try:
         return zipfile.ZipFile(ByteReader(data)).infolist()  # type: ignore[call-overload]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
@@ -76,9 +76,9 @@ MOST_MEMBERS = 10_000
 
 
 class ZipFolder:
-    """A Folder in an archive: the archive's top level, or the folder there that has a file ``landmark``.
+    """A Folder in an archive: its top level, or the folder there that has a file ``landmark``.
 
-    Raises CheckpointError for too many members, members outside the archive or listed twice, and as ``check_members``.
+    Raises CheckpointError where ``check_members`` does, for too many members, and for one outside or listed twice.
     """
 
     part = ""
@@ -104,16 +104,16 @@ class ZipFolder:
                 self.members[name] = entry
         paths = ((name, PurePosixPath(name).parts) for name in self.members)
         folders = [name.removesuffix(landmark) for name, parts in paths if parts[-1] == landmark and len(parts) <= 2]
-        self.top = min(folders, key=len, default="")
+        self.prefix = min(folders, key=len, default="")
 
     def contains(self, name: str) -> bool:
-        return self.top + name in self.members
+        return self.prefix + name in self.members
 
     def where(self, name: str) -> str:
-        return f"{self.path}: {self.top}{name}"
+        return f"{self.path}: {self.prefix}{name}"
 
     def read(self, name: str) -> memoryview:
-        entry = self.members.get(self.top + name)
+        entry = self.members.get(self.prefix + name)
         if entry is None:
             raise CheckpointError(f"{self.where(name)}: no such member")
         check_packing(entry, self.where(name))

@@ -24,24 +24,16 @@ from fastattn.weights.tensor_mapping import main_precision
 DESCRIPTION = "CTranslate2 directory (model.bin)"
 # Specification -> (its newest revision, the number of heads where revisions 1 and 2 stored no number).
 SPECIFICATIONS = {
-    "": (7, 8),
-    "TransformerBase": (7, 8),
-    "TransformerBig": (7, 16),
-    "TransformerSpec": (7, None),
+    "": (7, 8), "TransformerBase": (7, 8), "TransformerBig": (7, 16), "TransformerSpec": (7, None),
     "TransformerEncoderSpec": (1, None),
-}
+}  # fmt: skip
+# Attributes that revisions before 5 store once for both stacks.
 SHARED_ATTRIBUTES = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
 # (word of OpenNMT-tf in the names of revision 1, its replacement), in the order in which words are replaced.
 FIRST_REVISION_WORDS = (
-    ("transformer/", ""),
-    (":0", ""),
-    ("w_embs", "embeddings/weight"),
-    ("kernel", "weight"),
-    ("LayerNorm", "layer_norm"),
-    ("dense", "projection"),
-    ("conv1d_", "linear_"),
-    ("conv1d", "linear_0"),
-)
+    ("transformer/", ""), (":0", ""), ("w_embs", "embeddings/weight"), ("kernel", "weight"),
+    ("LayerNorm", "layer_norm"), ("dense", "projection"), ("conv1d_", "linear_"), ("conv1d", "linear_0"),
+)  # fmt: skip
 
 
 def recognize(path: Path) -> bool:
@@ -64,27 +56,25 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
         text = encoder_text(folder, prefix, spec.stacks["encoder"])
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
-    weights = (array for name, array in file.variables.items() if name.endswith("weight") and name not in file.aliases)
-    precision = main_precision((array.dtype, array.stored.size) for array in weights)
-    details = {
-        "binary version": str(file.version),
-        "specification": file.spec or "(none: OpenNMT-tf names)",
-        "revision": str(file.revision),
-    }
+    names = (name for name in file.variables if name.endswith("weight") and name not in file.aliases)
+    weights = (file.variables[name] for name in names)
+    precision = main_precision((weight.dtype, weight.array.size) for weight in weights)
+    details = {"binary version": str(file.version), "specification": file.spec_name or "(none: OpenNMT-tf names)"}
+    details["revision"] = str(file.revision)
     if isinstance(text, TranslationText) and text.vocabulary_map is not None:
         details["vocabulary map"] = "vmap.txt; only shortlist=True uses it"
     return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.files_read))
 
 
 def _migrate(file: ModelFile, where: str) -> ModelFile:
-    """Give the variables of old revisions the names and attributes of the newest."""
-    if file.spec not in SPECIFICATIONS:
+    """Give the variables of an old revision the names and attributes of the newest revision."""
+    if file.spec_name not in SPECIFICATIONS:
         supported = ", ".join(name for name in SPECIFICATIONS if name)
-        raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {supported}")
-    newest, heads = SPECIFICATIONS[file.spec]
+        raise CheckpointError(f"{where}: {file.spec_name} models are not supported; supported: {supported}")
+    newest, heads = SPECIFICATIONS[file.spec_name]
     if not 1 <= file.revision <= newest:
-        raise CheckpointError(f"{where}: {file.spec} revision should be 1 to {newest}, is {file.revision}")
-    if file.spec == "TransformerEncoderSpec":
+        raise CheckpointError(f"{where}: {file.spec_name} revision should be 1 to {newest}, is {file.revision}")
+    if file.spec_name == "TransformerEncoderSpec":
         return file
     variables = dict(file.variables)
     if file.revision == 1:
@@ -99,12 +89,14 @@ def _migrate(file: ModelFile, where: str) -> ModelFile:
             variables.pop(name, None)
     if file.revision < 3:
         if heads is None and "encoder/num_heads" not in variables:
-            raise CheckpointError(f"{where}: {file.spec} of revision {file.revision} does not say its number of heads")
+            raise CheckpointError(
+                f"{where}: {file.spec_name} of revision {file.revision} does not say its number of heads"
+            )
         for stack in ("encoder", "decoder"):
             variables.setdefault(
                 f"{stack}/num_heads", Variable(f"{stack}/num_heads", "int16", np.array(heads or 0, "<i2"))
             )
-    return ModelFile(file.version, file.spec, file.revision, variables, file.aliases)
+    return ModelFile(file.version, file.spec_name, file.revision, variables, file.aliases)
 
 
 def _first_revision_name(name: str) -> str:
@@ -121,14 +113,14 @@ def _model_spec(file: ModelFile, attributes: Attributes, config: JsonObject) -> 
     problems = find_unsupported(attributes)
     if config.integer("quantization_type", 0):
         problems.append("4-bit weights (quantization_type)")
-    kind = "encoder" if file.spec == "TransformerEncoderSpec" else "encoder-decoder"
+    kind = "encoder" if file.spec_name == "TransformerEncoderSpec" else "encoder-decoder"
     stacks: list[StackSpec] = []
     for prefix in ("encoder", "decoder") if kind == "encoder-decoder" else ("encoder",):
         try:
             stacks.append(read_stack(attributes, prefix, epsilon, problems))
         except CheckpointError as error:
             problems.append(str(error))
-    if "encoder/embeddings_1/weight" in file.variables and not (kind == "encoder" and _adds_types(attributes, stacks)):
+    if "encoder/embeddings_1/weight" in file.variables and not (kind == "encoder" and _has_types(attributes, stacks)):
         problems.append("source features (encoder/embeddings_1)")
     if problems:
         raise CheckpointError(f"{attributes.where}: not supported: {'; '.join(dict.fromkeys(problems))}")
@@ -138,8 +130,8 @@ def _model_spec(file: ModelFile, attributes: Attributes, config: JsonObject) -> 
         raise CheckpointError(f"{attributes.where}: {error}") from None
 
 
-def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
-    """Whether a second embedding is BERT's token types, whose row 0 can join the position table."""
+def _has_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
+    """Whether the second embedding is BERT's token types, whose row 0 can be added to the position table."""
     return (
         attributes.integer("encoder/embeddings_merge", 0) == 1
         and "encoder/embeddings_2/weight" not in attributes.variables
@@ -151,16 +143,14 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
 
 # Names that converters give to sentencepiece models next to model.bin: (source, target).
 SENTENCEPIECE_FILES = (
-    ("source.spm", "target.spm"),
-    ("sentencepiece.model", "sentencepiece.model"),
-    ("sentencepiece.bpe.model", "sentencepiece.bpe.model"),
-)
+    ("source.spm", "target.spm"), ("sentencepiece.model",) * 2, ("sentencepiece.bpe.model",) * 2
+)  # fmt: skip
 
 
 def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
-    """The text; special tokens are in config.json since binary version 6, in the model's attributes before."""
+    """The text. Special tokens are in config.json since binary version 6, earlier in the model's attributes."""
     tokens: dict[str, Any]
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
@@ -174,7 +164,7 @@ def translation_text(
         if attributes.flag("user_decoder_start_tokens", False):
             start = None
     source, target = _read_vocabularies(folder, prefix, tokens["unk_token"], list(spec.stacks.values()))
-    # The start token may be missing: CTranslate2 then uses <unk>'s id, which a model that starts from a zero
+    # The vocabulary may lack the start token: CTranslate2 then uses <unk>'s id, which a model that starts from a zero
     # embedding never looks up.
     if tokens["eos_token"] not in target:
         raise CheckpointError(f"{folder.where(prefix)}: the target vocabulary lacks {shorten(tokens['eos_token'])}")
@@ -189,25 +179,25 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
-        tokenizer=_read_if_there(folder, prefix + "tokenizer.json") if models[0] is None else None,
-        vocabulary_map=_read_if_there(folder, prefix + "vmap.txt"),
-        codes=_read_if_there(folder, prefix + "bpe.codes"),
+        tokenizer=_read_if_present(folder, prefix + "tokenizer.json") if models[0] is None else None,
+        vocabulary_map=_read_if_present(folder, prefix + "vmap.txt"),
+        codes=_read_if_present(folder, prefix + "bpe.codes"),
         **_languages(folder, prefix, source, start),
     )
 
 
-def _read_if_there(folder: Folder, name: str) -> bytes | None:
+def _read_if_present(folder: Folder, name: str) -> bytes | None:
     return bytes(folder.read(name)) if folder.contains(name) else None
 
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
-    """Fields of a multilingual model's text, from the tokens of its vocabulary: no file states languages."""
+    """Fields of a multilingual model's text, from the tokens of its vocabulary: no file lists the languages."""
     languages = language_tokens(vocabulary)
     if languages is None or (start is None and not languages.target):
         return {}
     if start is None:  # mBART begins a target with its language
         languages = replace(languages, source="after", target="start")
-    elif languages.target:  # NLLB's source language came after a text, comes before it now
+    elif languages.target:  # older tokenizers put NLLB's source language after a text, newer ones before it
         tokenizer = read_optional(folder, prefix + "tokenizer_config.json")
         languages = replace(languages, source="after") if tokenizer.boolean("legacy_behaviour", False) else languages
     return {"languages": languages, "single_sentences": bool(languages.target)}
@@ -231,9 +221,9 @@ def _read_vocabularies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(source tokens, target tokens), one for each row of their embeddings."""
     names = ["source_vocabulary", "target_vocabulary"]
-    if _file_of(folder, prefix + "shared_vocabulary"):
+    if _find_file(folder, prefix + "shared_vocabulary"):
         names = ["shared_vocabulary"] * 2
-    elif not _file_of(folder, prefix + "source_vocabulary") and _file_of(folder, prefix + "source_1_vocabulary"):
+    elif not _find_file(folder, prefix + "source_vocabulary") and _find_file(folder, prefix + "source_1_vocabulary"):
         names[0] = "source_1_vocabulary"
     vocabularies = {name: _read_vocabulary(folder, prefix + name, unk_token) for name in dict.fromkeys(names)}
     source, target = (vocabularies[name] for name in names)
@@ -247,7 +237,7 @@ def _read_vocabularies(
 
 
 def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ...]:
-    file = _file_of(folder, name)
+    file = _find_file(folder, name)
     if file is None:
         raise CheckpointError(f"{folder.where(name)}.json (or .txt, or shared_vocabulary): no such file")
     if file.endswith(".json"):
@@ -257,18 +247,18 @@ def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ..
     else:
         tokens = decode(folder.read(file), folder.where(file)).split("\n")
         tokens = tokens if tokens[-1] else tokens[:-1]
-        # A token may end in a carriage return: returns belong to line ends only if every line has one.
+        # A token may end in a carriage return: carriage returns belong to line ends only if every line has one.
         if all(token.endswith("\r") for token in tokens):
             tokens = [token[:-1] for token in tokens]
     return tuple(tokens) if unk_token in tokens else (*tokens, unk_token)
 
 
-def _file_of(folder: Folder, name: str) -> str | None:
+def _find_file(folder: Folder, name: str) -> str | None:
     return next((name + suffix for suffix in (".json", ".txt") if folder.contains(name + suffix)), None)
 
 
 def _are_texts(values: list) -> bool:
-    """Whether ``is_text`` holds for all values, fast for tens of thousands."""
+    """Whether ``is_text`` holds for all values; fast for tens of thousands of them."""
     try:
         return "".join(values).encode() is not None
     except (TypeError, UnicodeEncodeError):

@@ -1,7 +1,7 @@
 """A translator's Checkpoint -> a CTranslate2 folder (``model.bin`` of binary version 6), by the tables of its reader.
 
-The format's reader decides what the format can express: the attributes to be written are read back as from a file, and
-a stack that differs from the original is refused.
+The format's reader decides what the format can express: the new attributes are read back as if from a file, and a stack
+that differs from the original is refused.
 """
 
 import struct
@@ -22,23 +22,25 @@ from fastattn.spec.rounding import quantize, row_multipliers
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import as_json
 from fastattn.weights.ctranslate2 import spec
-from fastattn.weights.ctranslate2.file import NEWEST_VERSION, STORED_AS, TYPES, Variable
+from fastattn.weights.ctranslate2.file import NEWEST_VERSION, NUMPY_TYPES, TYPES, Variable
 from fastattn.weights.tensor_mapping import NAME
 
 SPECIFICATION, REVISION = "TransformerSpec", 7
 PRECISIONS = ("float32", "int8")
+Progress = Callable[[int, int], None]  # called with (bytes written, bytes in all)
 CODES = {dtype: code for code, dtype in TYPES.items()}
 MOST_POSITIONS = 4096  # rows of a table of sinusoids, where the format cannot count positions as the model does
 RELATIVE = "self_attention/relative_attention_bias"
-_LAYER = {canonical: stored for stored, canonical in spec.LAYER_PARTS.items()}
-_STACK = {canonical: stored for stored, canonical in spec.STACK_PARTS.items()}  # embeddings_0: an encoder's
+# Canonical name -> the format's name.
+_LAYER_PARTS = {canonical: stored for stored, canonical in spec.LAYER_PARTS.items()}
+_STACK_PARTS = {canonical: stored for stored, canonical in spec.STACK_PARTS.items()}  # "embedding": an encoder's name
 _POSITIONS = {canonical: stored for stored, canonical in spec.POSITIONS.items()}
 _NORM_ENDS = {canonical: stored for stored, canonical in spec.ENDS.items() if stored in ("gamma", "beta")}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A variable to be written, and a function that returns the values when the variable is written."""
+class NewVariable:
+    """A variable to be written, with a function that returns its values when it is written."""
 
     name: str
     dtype: str
@@ -48,20 +50,20 @@ class Entry:
     @property
     def size(self) -> int:
         """The size in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(STORED_AS[self.dtype]).itemsize
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(NUMPY_TYPES[self.dtype]).itemsize
 
 
 def write(
     path: Path,
     checkpoint: Checkpoint,
     precision: str,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write a translator to an empty folder, its matrices as float32, or int8 with a scale for each row.
 
-    Arguments as native.convert's ``write``. Decoding settings are not written: CTranslate2's callers pass them. Raises
-    CheckpointError for a model that the format cannot express.
+    The arguments are those of ``native.convert.write``. Decoding settings are not written: CTranslate2's callers pass
+    them. Raises CheckpointError for a model that the format cannot express.
     """
     if precision not in PRECISIONS:
         raise CheckpointError(f"CTranslate2's folder is written as {' or '.join(PRECISIONS)}, not as {precision}")
@@ -70,19 +72,20 @@ def write(
         raise CheckpointError("CTranslate2's folder is written of translators with attention, which this model is not")
     tensors = dict(checkpoint.tensors)
     stacks = {name: _with_table(name, stack, tensors) for name, stack in stacks.items()}
-    entries, aliases = _entries(tensors, precision)
+    variables, aliases = _weights(tensors, precision)
     for name, stack in stacks.items():
-        entries += _attributes(name, stack)
-    _check_readable(stacks, entries, aliases)
-    files = _text_files(text, stacks["encoder"])
-    for name, content in files.items():
+        variables += _attributes(name, stack)
+        if stack.positions.kind == "relative" and not stack.positions.of_each_layer:  # one table for all layers
+            aliases |= {f"{name}/layer_{i}/{RELATIVE}": f"{name}/layer_0/{RELATIVE}" for i in range(1, stack.layers)}
+    _check_readable(stacks, variables, aliases)
+    for name, content in _text_files(text, stacks["encoder"]).items():
         (path / name).write_bytes(content)
     with open(path / "model.bin", "xb") as stream:
-        _write_model(stream, entries, aliases, progress)
+        _write_model(stream, variables, aliases, progress)
 
 
 def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
-    """The stack, whose sinusoids become a table if positions do not count from 1 or have a greatest length."""
+    """The stack. Sinusoids become a table among ``tensors`` if positions do not count from 1 or have a limit."""
     if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
         return stack
     rows = stack.positions.limit or MOST_POSITIONS
@@ -90,10 +93,10 @@ def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> Stac
     return replace(stack, positions=PositionSpec("table", limit=rows))
 
 
-def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry], dict[str, str]]:
-    """(the weights, {alias: name of the tensor that is written for both})."""
+def _weights(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[NewVariable], dict[str, str]]:
+    """(the weights, {a tied tensor's further name: the name under which the tensor is written})."""
     first_names: dict[int, str] = {}
-    entries, aliases = [], {}
+    variables, aliases = [], {}
     for canonical, tensor in tensors.items():
         name = _variable_name(canonical)
         if id(tensor) in first_names:
@@ -101,11 +104,12 @@ def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry]
             continue
         first_names[id(tensor)] = name
         if precision == "float32" or len(tensor.shape) != 2 or not name.endswith("/weight"):
-            entries.append(Entry(name, "float32", tensor.shape, partial(as_float32, tensor)))
+            variables.append(NewVariable(name, "float32", tensor.shape, partial(as_float32, tensor)))
         else:
-            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, canonical)))
-            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, canonical)))
-    return entries, aliases
+            scales = partial(_scales, tensor, canonical)
+            variables.append(NewVariable(name, "int8", tensor.shape, partial(_int8, tensor, canonical)))
+            variables.append(NewVariable(f"{name}_scale", "float32", tensor.shape[:1], scales))
+    return variables, aliases
 
 
 def _variable_name(canonical: str) -> str:
@@ -115,7 +119,7 @@ def _variable_name(canonical: str) -> str:
     stack, layer, number, member, end = NAME.fullmatch(canonical).groups()  # type: ignore[union-attr]
     if member.endswith("relative_bias"):  # each layer's own, or the first layer's, which all layers share
         return f"{stack}/layer_{number or 0}/{RELATIVE}"
-    stored = (_LAYER if layer else _STACK).get(member)
+    stored = (_LAYER_PARTS if layer else _STACK_PARTS).get(member)
     if stored is None or end is None:
         raise CheckpointError(f"CTranslate2's format has no place for {canonical}")
     if canonical == "decoder.embedding.weight":
@@ -139,10 +143,11 @@ def _stored_int8(tensor: Tensor) -> QuantizedTensor | None:
     return tensor if isinstance(tensor, QuantizedTensor) and tensor.input_factors_D is None else None
 
 
-def _attributes(name: str, stack: StackSpec) -> list[Entry]:
+def _attributes(name: str, stack: StackSpec) -> list[NewVariable]:
+    """The attributes of the stack ``name``."""
     attention, positions = stack.attention, stack.positions
     codes = {activation: code for code, activation in spec.ACTIVATIONS.items()}
-    values: dict[str, tuple[str, float]] = {
+    values: dict[str, tuple[str, float]] = {  # attribute -> (type, value)
         "num_heads": ("int16", attention.heads),
         "pre_norm": ("int8", stack.norms.before),
         "activation": ("int8", codes.get(stack.feed_forward.activation, -1)),
@@ -156,33 +161,29 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
         }
         if stack.output_scale != 1:
             values["scale_outputs"] = ("float32", stack.output_scale)
-    cross: dict[str, tuple[str, float]] = {}  # attributes of cross-attention; self-attention has them too
+    cross_attention: dict[str, tuple[str, float]] = {}
     if attention.query_scale is not None:
-        cross["queries_scale"] = ("float32", attention.query_scale)
+        cross_attention["queries_scale"] = ("float32", attention.query_scale)
     if attention.key_heads != attention.heads:
-        cross["num_heads_kv"] = ("int32", attention.key_heads)
+        cross_attention["num_heads_kv"] = ("int32", attention.key_heads)
     if attention.query_width != stack.width:
-        cross["head_dim"] = ("int32", attention.head_width)
-    relative: dict[str, tuple[str, float]] = {"relative_attention_max_distance": ("int32", positions.max_distance)}
-    own = cross | (relative if positions.kind == "relative" else {})
+        cross_attention["head_dim"] = ("int32", attention.head_width)
+    self_attention = dict(cross_attention)
+    if positions.kind == "relative":
+        self_attention["relative_attention_max_distance"] = ("int32", positions.max_distance)
     for i in range(stack.layers):
-        values |= {f"layer_{i}/self_attention/{attribute}": value for attribute, value in own.items()}
+        values |= {f"layer_{i}/self_attention/{attribute}": value for attribute, value in self_attention.items()}
         if stack.cross_attention:
-            values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in cross.items()}
-    return [
-        Entry(f"{name}/{attribute}", dtype, (), partial(float, value)) for attribute, (dtype, value) in values.items()
-    ]
+            values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in cross_attention.items()}
+    typed_values = ((f"{name}/{attribute}", *typed_value) for attribute, typed_value in values.items())
+    return [NewVariable(full_name, dtype, (), partial(float, value)) for full_name, dtype, value in typed_values]
 
 
-def _check_readable(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:
-    """Raise CheckpointError unless the reader would read the same stacks; adds aliases of shared relative biases."""
-    for name, stack in stacks.items():
-        if stack.positions.kind == "relative" and not stack.positions.of_each_layer:
-            for i in range(1, stack.layers):
-                aliases[f"{name}/layer_{i}/{RELATIVE}"] = f"{name}/layer_0/{RELATIVE}"
-    variables = {entry.name: Variable(entry.name, entry.dtype, _placeholder(entry)) for entry in entries}
-    variables |= {alias: variables[target] for alias, target in aliases.items()}
-    attributes, problems = spec.Attributes(variables, "CTranslate2's format"), list[str]()
+def _check_readable(stacks: Mapping[str, StackSpec], variables: list[NewVariable], aliases: dict[str, str]) -> None:
+    """Raise CheckpointError unless the reader would read the same stacks."""
+    written = {one.name: Variable(one.name, one.dtype, _placeholder(one)) for one in variables}
+    written |= {alias: written[target] for alias, target in aliases.items()}
+    attributes, problems = spec.Attributes(written, "CTranslate2's format"), list[str]()
     for name, stack in stacks.items():
         read_back = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
         read_back = replace(read_back, embedding_scale=stack.embedding_scale)  # the format rounds it to float32
@@ -194,11 +195,11 @@ def _check_readable(stacks: Mapping[str, StackSpec], entries: list[Entry], alias
         raise CheckpointError(f"CTranslate2's format cannot say {', '.join(problems)} of this model")
 
 
-def _placeholder(entry: Entry) -> np.ndarray:
-    """An array of the variable's shape and type, to save memory zeros but for attributes and small tables."""
-    if entry.shape and not entry.name.endswith(RELATIVE):
-        return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
-    return np.array(entry.values(), STORED_AS[entry.dtype])
+def _placeholder(variable: NewVariable) -> np.ndarray:
+    """The values of an attribute or of relative biases; for other variables zeros of the same shape, to save memory."""
+    if variable.shape and not variable.name.endswith(RELATIVE):
+        return np.broadcast_to(np.zeros((), NUMPY_TYPES[variable.dtype]), variable.shape)
+    return np.array(variable.values(), NUMPY_TYPES[variable.dtype])
 
 
 def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
@@ -208,54 +209,48 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         raise CheckpointError(f"CTranslate2's folder cannot say this of a model's text: {', '.join(unsupported)}")
     if text.words:
         warn("CTranslate2's folder does not say how words are cut before their codes: cut them as before")
-    config = {
-        "unk_token": text.unk_token,
-        "bos_token": text.bos_token,
-        "eos_token": text.eos_token,
-        "decoder_start_token": text.decoder_start_token,
-        "add_source_bos": text.add_source_bos,
-        "add_source_eos": text.add_source_eos,
-        "layer_norm_epsilon": encoder.norms.epsilon,
-        "multi_query_attention": encoder.attention.key_heads != encoder.attention.heads,
-    }
+    settings = "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos", "add_source_eos"
+    config: dict[str, Any] = {name: getattr(text, name) for name in settings}
+    config["layer_norm_epsilon"] = encoder.norms.epsilon
+    config["multi_query_attention"] = encoder.attention.key_heads != encoder.attention.heads
     vocabularies = {"source_vocabulary": text.source_vocabulary, "target_vocabulary": text.target_vocabulary}
     if text.source_vocabulary == text.target_vocabulary:
         vocabularies = {"shared_vocabulary": text.source_vocabulary}
     files = {"config.json": as_json(config)}
     for name, tokens in vocabularies.items():
-        names = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # "": a row that no token has
+        names = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # "" is the name of a row without a token
         files[f"{name}.json"] = as_json(names)
     source, target = text.source_model, text.target_model
     optional = {
-        "source.spm": source,
-        "target.spm": target or source,
-        "vmap.txt": text.vocabulary_map,
-        "bpe.codes": text.codes,
+        "source.spm": source, "target.spm": target or source, "vmap.txt": text.vocabulary_map, "bpe.codes": text.codes,
         "tokenizer.json": text.tokenizer,
-    }
+    }  # fmt: skip
     if text.languages is not None and text.languages.source == "after" and text.decoder_start_token is not None:
         optional["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
     return files | {name: content for name, content in optional.items() if content is not None}
 
 
 def _write_model(
-    stream: BinaryIO, entries: list[Entry], aliases: Mapping[str, str], progress: Callable[[int, int], None] | None
+    stream: BinaryIO, variables: list[NewVariable], aliases: Mapping[str, str], progress: Progress | None
 ) -> None:
-    total, written = sum(entry.size for entry in entries), 0
-    stream.write(struct.pack("<I", NEWEST_VERSION) + _bytes(SPECIFICATION) + struct.pack("<II", REVISION, len(entries)))
-    for entry in entries:
-        stream.write(_bytes(entry.name) + struct.pack(f"<B{len(entry.shape)}I", len(entry.shape), *entry.shape))
-        stream.write(struct.pack("<BI", CODES[entry.dtype], entry.size))
-        values = np.require(np.asarray(entry.values()), STORED_AS[entry.dtype], "C")
+    total, written = sum(variable.size for variable in variables), 0
+    stream.write(struct.pack("<I", NEWEST_VERSION) + _text(SPECIFICATION))
+    stream.write(struct.pack("<II", REVISION, len(variables)))
+    for variable in variables:
+        shape = variable.shape
+        stream.write(_text(variable.name) + struct.pack(f"<B{len(shape)}I", len(shape), *shape))
+        stream.write(struct.pack("<BI", CODES[variable.dtype], variable.size))
+        values = np.require(np.asarray(variable.values()), NUMPY_TYPES[variable.dtype], "C")
         stream.write(values.reshape(-1).view(np.uint8).data)
-        written += entry.size
+        written += variable.size
         if progress is not None:
             progress(written, total)
     stream.write(struct.pack("<I", len(aliases)))
     for alias, target in aliases.items():
-        stream.write(_bytes(alias) + _bytes(target))
+        stream.write(_text(alias) + _text(target))
 
 
-def _bytes(text: str) -> bytes:
+def _text(text: str) -> bytes:
+    """A text as the format has it: its length in bytes, UTF-8, a NUL."""
     data = text.encode() + b"\0"
     return struct.pack("<H", len(data)) + data

@@ -17,26 +17,26 @@ from fastattn.weights.containers import ByteReader
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
 HIGHEST_RANK = 8
-# Versions from 4 on store a type's number; earlier ones store only the width of an item in bytes.
+# Versions from 4 on store a type's number; earlier versions store only the width of an item in bytes.
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
-STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
-GLOBAL_INT16_SCALE = 1000.0  # the scale of all int16 models from before scales were saved
+NUMPY_TYPES = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
+GLOBAL_INT16_SCALE = 1000.0  # the scale of every int16 model that was written before the format stored scales
 SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and the float32 values once read. Tied weights are one Variable."""
+    """A stored array, a view of the file's bytes, converted to float32 once used. Tied weights are one Variable."""
 
     name: str
     dtype: str
-    stored: np.ndarray
+    array: np.ndarray
     scale: "Variable | None" = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
+        return self.array.shape
 
     def scalar(self) -> float:
         """The value of an attribute; CheckpointError if the variable is an array."""
@@ -44,53 +44,52 @@ class Variable:
             raise CheckpointError(f"{self.name} should be a single value, is {self.dtype} {list(self.shape)}")
         if self.dtype == "bfloat16":
             return float(self.float32)
-        return self.stored.item()
+        return self.array.item()
 
     @lazy
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
-        int8 has a scale for each row, int16 one for all. Values are multiplied by the scale's reciprocal and rounded as
-        in CTranslate2's computation in float32.
+        int8 has a scale for each row, int16 one scale for all rows. Values are multiplied by the scale's reciprocal and
+        rounded as in CTranslate2's computation in float32.
         """
-        stored = self.stored
         if self.dtype == "float32":
-            return np.require(stored, np.float32, ["C", "A", "W"])
+            return np.require(self.array, np.float32, ["C", "A", "W"])
         if self.dtype == "float16":
-            return stored.astype(np.float32)
+            return self.array.astype(np.float32)
         if self.dtype == "bfloat16":
-            return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+            return np.left_shift(self.array, 16, dtype=np.uint32).view(np.float32)
         if self.dtype not in ("int8", "int16"):
             raise CheckpointError(f"{self.name} should hold weights, holds {self.dtype}")
-        return np.multiply(stored, _reciprocals(self), dtype=np.float32)
+        return np.multiply(self.array, _reciprocals(self), dtype=np.float32)
 
     @property
     def vector(self) -> np.ndarray:
         return self.float32.reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
-        """``float32``, or an int8 matrix as stored; if ``transposed``, always float32, transposed."""
+        """The values in float32, or in int8 where the file has int8; if ``transposed``, always float32, transposed."""
         if transposed:
             return np.ascontiguousarray(self.float32.T)
-        if self.dtype == "int8" and self.stored.ndim == 2:
-            return QuantizedTensor(self.stored, _reciprocals(self).ravel())
+        if self.dtype == "int8" and self.array.ndim == 2:
+            return QuantizedTensor(self.array, _reciprocals(self).ravel())
         return self.float32
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The contents of a model.bin; an alias is a Variable under a second name."""
+    """The contents of a model.bin."""
 
     version: int
-    spec: str
-    revision: int
+    spec_name: str  # the class of the model
+    revision: int  # of the class, which decides the names of variables
     variables: dict[str, Variable]
-    aliases: dict[str, str]
+    aliases: dict[str, str]  # {second name of a Variable: its first name}; ``variables`` has both names
 
 
 class _Reader(ByteReader):
     def count(self, label: str, item_size: int) -> int:
-        """A number of items of at least ``item_size`` bytes each, which are to follow."""
+        """The number of items that follow, each of at least ``item_size`` bytes."""
         count = self.number("I", label)
         if count * item_size > self.remaining:
             raise self.error(f"{label} {count} needs at least {count * item_size} bytes, {self.remaining} remain")
@@ -118,9 +117,9 @@ def parse(data: memoryview, where: str) -> ModelFile:
     version = reader.number("I", "binary version")
     if not 1 <= version <= NEWEST_VERSION:
         raise CheckpointError(f"{where}: CTranslate2 binary version should be 1 to {NEWEST_VERSION}, is {version}")
-    spec, revision = "", 1
+    spec_name, revision = "", 1
     if version >= 2:
-        spec = reader.text("the specification's name")
+        spec_name = reader.text("the specification's name")
         revision = reader.number("I", "revision")
     variables: dict[str, Variable] = {}
     for _ in range(reader.count("number of variables", item_size=8)):
@@ -139,11 +138,11 @@ def parse(data: memoryview, where: str) -> ModelFile:
             variables[alias] = variables[target]
             aliases[alias] = target
     reader.check_end()
-    return ModelFile(version, spec, revision, variables, aliases)
+    return ModelFile(version, spec_name, revision, variables, aliases)
 
 
 def link_scales(variables: dict[str, Variable]) -> None:
-    """Give each variable NAME its scale, the variable NAME_scale; names are those of the newest revision."""
+    """Give each variable NAME its scale, the variable NAME_scale; all names should be of the newest revision."""
     for name, variable in variables.items():
         if variable.scale is None:
             variable.scale = variables.get(name + "_scale")
@@ -161,7 +160,7 @@ def _read_variable(reader: _Reader, version: int) -> Variable:
         choices = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(types.items()))
         raise reader.error(f"type of {name} should be one of {choices}, is {code}")
     dtype = types[code]
-    itemsize = np.dtype(STORED_AS[dtype]).itemsize
+    itemsize = np.dtype(NUMPY_TYPES[dtype]).itemsize
     size = reader.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:
         raise reader.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
@@ -169,7 +168,7 @@ def _read_variable(reader: _Reader, version: int) -> Variable:
     if 0 in shape and math.prod(filter(None, shape)) > len(reader.data):
         raise reader.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
     raw = reader.take(size, name)
-    return Variable(name, dtype, np.ndarray(shape, STORED_AS[dtype], raw if size else None))
+    return Variable(name, dtype, np.ndarray(shape, NUMPY_TYPES[dtype], raw if size else None))
 
 
 def _reciprocals(variable: Variable) -> np.ndarray:
@@ -178,7 +177,7 @@ def _reciprocals(variable: Variable) -> np.ndarray:
     if scale is None:
         if variable.dtype != "int16":
             raise CheckpointError(f"{variable.name} is {variable.dtype}, but {variable.name}_scale is missing")
-        return np.float32(1) / np.full((1,) * max(1, variable.stored.ndim), GLOBAL_INT16_SCALE, np.float32)
+        return np.float32(1) / np.full((1,) * max(1, variable.array.ndim), GLOBAL_INT16_SCALE, np.float32)
     rows = variable.shape[:1] if variable.dtype == "int8" else ()
     if scale.dtype not in ("float32", "float16", "bfloat16") or scale.shape not in (rows, rows + (1,)):
         raise CheckpointError(
@@ -188,4 +187,4 @@ def _reciprocals(variable: Variable) -> np.ndarray:
     values = scale.float32
     if not (values > SMALLEST_SCALE).all():
         raise CheckpointError(f"{scale.name} should be above {SMALLEST_SCALE} everywhere")
-    return np.float32(1) / values.reshape(rows + (1,) * (variable.stored.ndim - len(rows)))
+    return np.float32(1) / values.reshape(rows + (1,) * (variable.array.ndim - len(rows)))

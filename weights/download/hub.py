@@ -24,9 +24,9 @@ from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
 
 # A name on the hub; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# A file at the top, in a folder of a module of sentence-transformers, or a chat template for tools.
-FOLDER = re.compile(r"(\d+_[A-Za-z]+/|additional_chat_templates/)?([\w.-]+)", re.ASCII)
-# File of weights, in order of preference -> pattern of its shards, which count if NAME.index.json is there instead.
+# A file at the top, in the folder of a module of sentence-transformers, or in the folder of chat templates.
+FILE_PATH = re.compile(r"(\d+_[A-Za-z]+/|additional_chat_templates/)?([\w.-]+)", re.ASCII)
+# File of weights, in order of preference -> pattern of its shards, which replace it if NAME.index.json is there.
 WEIGHTS = {
     "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
     "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-(\d{1,9})\.bin", re.ASCII),
@@ -34,19 +34,19 @@ WEIGHTS = {
 }
 INDEX = ".index.json"
 CARDS = r"README\.md|LICENSE(\.\w+)?"
-FIRST_FILES = re.compile(
+# The files beside the weights that readers open.
+SMALL_FILES = re.compile(
     rf"{CARDS}|(adapter_)?config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
     r"|chat_template\.jinja|tool_use\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
-    r"|tokenizer\.model"
-    r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
+    r"|tokenizer\.model|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|artifact\.metadata",
     re.ASCII,
 )
-# Files in a repository's top folder; those of Marian that are small and name other files.
-TOP_FILE = re.compile(r"[\w.+-]+", re.ASCII)
-MARIAN_FIRST = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
-PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
+# A file in a repository's top folder; below, the small files of Marian, which name other files.
+FILE_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+MARIAN_FILES = re.compile(rf"{CARDS}|{CONFIGURATION.pattern}|.+\.npz\.yml|{re.escape(INFORMATION)}", re.ASCII)
+ARGOS_PACKAGE = re.compile(r"[\w.-]+\.argosmodel", re.ASCII)
 ANSWER_SECONDS = 30.0  # to wait for the list of a model's files; by default, huggingface_hub waits for ever
 KNOWN_WEIGHTS = (
     f"{', '.join(WEIGHTS)}, a Marian model (.npz, or model*.bin with its config.yml or decoder.yml), one .argosmodel"
@@ -96,11 +96,11 @@ def fetch(name: str, bars: bool = False) -> Path:
 
 
 def _model_info(name: str) -> Any:
-    """The hub's description of a model. A busy hub gets the request again, as huggingface_hub does only for files."""
+    """The hub's description of a model. A busy hub is asked again; huggingface_hub repeats only requests for files."""
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    from fastattn.weights.download.transport import wait_before  # not at the top: it imports the network's modules
+    from fastattn.weights.download.transport import seconds_to_retry  # not at the top: it imports the network's modules
 
     api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
     attempt = 0
@@ -109,7 +109,7 @@ def _model_info(name: str) -> Any:
             return api.model_info(name, timeout=ANSWER_SECONDS)
         except HfHubHTTPError as error:
             response = error.response
-            wait = wait_before(attempt, response.status_code, response.headers.get("Retry-After"))
+            wait = seconds_to_retry(attempt, response.status_code, response.headers.get("Retry-After"))
             if wait is None:
                 raise
         time.sleep(wait)
@@ -120,24 +120,25 @@ def _model_info(name: str) -> Any:
 class NeededFiles:
     """The files of a model that its reader opens."""
 
-    format: str  # "huggingface" (readers open ``first`` before ``weights``), "ctranslate2", "marian" or "argos"
-    first: list[str]  # small files that describe the model and its tokenizer
-    weights: list[str]  # large files; of a Marian model all files that ``first`` may name
+    format: str  # "huggingface" (readers open ``small_files`` before ``weights``), "ctranslate2", "marian" or "argos"
+    small_files: list[str]  # files that describe the model and its tokenizer
+    weights: list[str]  # large files; of a Marian model all files that ``small_files`` may name
 
 
 def select_files(files: Iterable[str]) -> NeededFiles | None:
-    """Those of a repository's files that a reader opens; None if weights or their description are missing."""
+    """The files of a repository that a reader opens; None if weights or their description are missing."""
     names = sorted(files)
-    top = [name for name in names if TOP_FILE.fullmatch(name)]
-    packages = [name for name in top if PACKAGE.fullmatch(name)]
+    top_files = [name for name in names if FILE_NAME.fullmatch(name)]
+    packages = [name for name in top_files if ARGOS_PACKAGE.fullmatch(name)]
     needed_files = _huggingface_files(names)
-    if needed_files is None and _is_marian(top):
-        first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
-        if not any(map(CONFIGURATION.fullmatch, first)):
-            first += filter(VOCABULARY.fullmatch, top)  # without a configuration, vocabularies define the model
-        needed_files = NeededFiles("marian", first, [name for name in top if name not in first])
+    if needed_files is None and _is_marian(top_files):
+        small_files = [name for name in top_files if MARIAN_FILES.fullmatch(name)]
+        if not any(map(CONFIGURATION.fullmatch, small_files)):  # then vocabularies define the model
+            small_files += filter(VOCABULARY.fullmatch, top_files)
+        needed_files = NeededFiles("marian", small_files, [name for name in top_files if name not in small_files])
     if needed_files is None and len(packages) == 1:
-        needed_files = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+        cards = [name for name in top_files if re.fullmatch(CARDS, name)]
+        needed_files = NeededFiles("argos", cards, packages)
     return needed_files
 
 
@@ -145,19 +146,18 @@ def _huggingface_files(files: list[str]) -> NeededFiles | None:
     """``select_files`` for folders of Hugging Face, sentence-transformers, fastattn and CTranslate2."""
     folders: dict[str, set[str]] = {}
     for file in files:
-        match = FOLDER.fullmatch(file)
+        match = FILE_PATH.fullmatch(file)
         if match:
             folders.setdefault(match[1] or "", set()).add(match[2])
-    first: list[str] = []
-    weights: list[str] = []
+    small_files, weights = list[str](), list[str]()
     for folder, names in folders.items():
         weight_files = _weight_files(names)
         weights += [folder + name for name in sorted(weight_files) if not name.endswith(INDEX)]
-        first += [folder + name for name in sorted(names & weight_files) if name.endswith(INDEX)]
-        first += [folder + name for name in sorted(names) if FIRST_FILES.fullmatch(name)]
-    if not weights or not {"config.json", "modules.json"} & set(first):
+        small_files += [folder + name for name in sorted(names & weight_files) if name.endswith(INDEX)]
+        small_files += [folder + name for name in sorted(names) if SMALL_FILES.fullmatch(name)]
+    if not weights or not {"config.json", "modules.json"} & set(small_files):
         return None
-    return NeededFiles("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
+    return NeededFiles("ctranslate2" if "model.bin" in weights else "huggingface", small_files, weights)
 
 
 def _weight_files(names: set[str]) -> set[str]:
@@ -193,20 +193,20 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
         )
 
     weights = files.weights
-    cached = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
+    cached_paths = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
     if files.format == "marian":
-        folder = fetch_files(files.first)
-        weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
-    elif files.format == "huggingface" and not all(isinstance(path, str) for path in cached):
-        check(fetch_files(files.first), weights)
-    folder = fetch_files(files.first + weights)
+        folder = fetch_files(files.small_files)
+        weights = [file for file in find_files(Directory(folder, weights)) if file not in files.small_files]
+    elif files.format == "huggingface" and not all(isinstance(path, str) for path in cached_paths):
+        check(fetch_files(files.small_files), weights)
+    folder = fetch_files(files.small_files + weights)
     if commit is not None:
         _note_commit(folder, commit)
     return folder / weights[0] if files.format == "argos" else folder
 
 
 def _note_commit(folder: Path, commit: str) -> None:
-    """Record the commit in the cache as that of the branch, as downloads by branch do: offline lookups go by it."""
+    """Record in the cache that the branch main is at the commit, as downloads by branch do, for offline lookups."""
     branch_file = folder.parents[1] / "refs" / "main"
     with contextlib.suppress(OSError):  # a read-only cache
         if not branch_file.is_file() or branch_file.read_text(encoding="ascii") != commit:
@@ -239,7 +239,7 @@ def _offline_variable() -> str:
 
 
 def _cached_folder(name: str, reason: str) -> Path:
-    """The folder of an earlier download; DownloadError with the ``reason`` if there is no such folder."""
+    """The folder of an earlier download; DownloadError, which gives the ``reason``, if there is none."""
     import huggingface_hub
 
     with contextlib.suppress(OSError, ValueError, CheckpointError):  # one of these is a base of LocalEntryNotFoundError
@@ -248,7 +248,7 @@ def _cached_folder(name: str, reason: str) -> Path:
         files = select_files(file.as_posix() for file in paths)
         if files and files.format == "argos":
             return folder / files.weights[0]
-        if files and (files.format != "marian" or find_files(Directory(folder))):  # raises where a file lacks
+        if files and (files.format != "marian" or find_files(Directory(folder))):  # raises if a file is missing
             return folder
     raise DownloadError(
         f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
@@ -260,7 +260,7 @@ def _reason(error: Exception) -> str:
     response = getattr(error, "response", None)
     if response is not None:
         return f"HTTP {response.status_code}"
-    sentence = str(error).split("\n")[0].split(". ")[0]  # the first; further sentences say what else was tried
+    sentence = str(error).split("\n")[0].split(". ")[0]  # later sentences say what else huggingface_hub tried
     return " ".join(sentence.split()) or type(error).__name__
 
 
@@ -284,12 +284,12 @@ def _escaped_log() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress_bars(shown: bool) -> Iterator[None]:
-    """Inside the block, huggingface_hub has no progress bars, unless ``shown`` or its own setting says otherwise."""
+def _progress_bars(are_shown: bool) -> Iterator[None]:
+    """Inside the block, huggingface_hub shows no progress bars, unless ``are_shown`` or its setting says otherwise."""
     from huggingface_hub import constants
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled():
+    if are_shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or are_progress_bars_disabled():
         yield
         return
     disable_progress_bars()

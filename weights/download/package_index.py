@@ -22,20 +22,20 @@ LISTING_LIMIT = 64 << 20  # bytes; the listings of the largest projects are a fe
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, scripts and styles, starts of tags; then attributes. Each extends to the page's end where its own misses,
-# so that nothing is tried twice: Python's parser takes the square of a page's length.
+# A comment, a script or style, or the start of a tag; below, an attribute. One that lacks its end extends to the page's
+# end, so that no part of a page is searched twice: Python's HTML parser takes quadratic time.
 _TAG = re.compile(
     r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )
 _ATTRIBUTE = re.compile(
     r"""[\s/]*(?:(?P<name>[^\s/>=]+|=)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?)?"""
 )
-_REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
+_CHARACTER_REFERENCE = re.compile(r"&#?\w{1,32};", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Link:
-    """A file in a listing; ``sha256`` (hex) if the listing has the hash."""
+    """A file in a listing; ``sha256`` is hexadecimal, None where the listing has no hash."""
 
     url: str
     file: str
@@ -50,7 +50,7 @@ class PackageIndex:
         self.transport = Transport(settings)
 
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
-        """Yield every link to the file: find-links first, then indexes in pip's order, each read when its turn comes.
+        """Yield every link to the file: find-links first, then indexes in pip's order, each read when it is needed.
 
         A location that cannot be read or lacks the file adds one line to ``failures``.
         """
@@ -58,7 +58,7 @@ class PackageIndex:
             try:
                 if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
-                links = self._find_links(location, is_index)
+                links = self._links_at(location, is_index)
                 file_links = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
                 failures.append(f"{without_password(location)}: {error}")
@@ -87,7 +87,7 @@ class PackageIndex:
             raise DownloadError("no package index: pip is configured with no-index and no find-links")
         return locations
 
-    def _find_links(self, location: str, is_index: bool) -> list[Link]:
+    def _links_at(self, location: str, is_index: bool) -> list[Link]:
         """The links of an index's page of a project, or of a find-links location."""
         url = _as_url(location)
         link = _make_link(url)
@@ -109,7 +109,7 @@ class PackageIndex:
             text = response.read(LISTING_LIMIT + 1)
             if len(text) > LISTING_LIMIT:
                 raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
-            return _parse(response, text)
+            return _parse_listing(response, text)
 
 
 def _is_remote(url: str) -> bool:
@@ -129,9 +129,9 @@ def _make_link(url: str) -> Link:
     return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
 
 
-def _parse(response: Response, text: bytes) -> list[Link]:
+def _parse_listing(response: Response, text: bytes) -> list[Link]:
     content_type = response.content_type
-    if not content_type:  # of a file, whose name decides
+    if not content_type:  # a file has none: its name decides
         content_type = _JSON if urlsplit(response.url).path.endswith(".json") else _HTML[0]
     if content_type in (_JSON, "application/json"):
         return _parse_json(response.url, text)
@@ -165,22 +165,21 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     base = urljoin(response.url, base)
     links = []
     for address in addresses:
-        with suppress(ValueError):  # one invalid address does not invalidate the page
+        with suppress(ValueError):  # an invalid address does not invalidate the page
             links.append(_make_link(urljoin(base, address)))
     return links
 
 
 def _anchors(page: str) -> tuple[str, list[str]]:
     """(the address of a page's <base>, the addresses of the page's anchors)."""
-    base, addresses = "", []
-    position = 0
+    base, addresses, position = "", list[str](), 0
     while (tag := _TAG.search(page, position)) is not None:
         address, position = "", tag.end()
         while tag["name"] and (attribute := _ATTRIBUTE.match(page, position)) and attribute["name"]:
             position = attribute.end()
             if attribute["name"].lower() == "href":
                 address = attribute["double"] or attribute["single"] or attribute["bare"] or ""
-        address = _REFERENCE.sub(lambda reference: unescape(reference[0]), address).strip()
+        address = _CHARACTER_REFERENCE.sub(lambda reference: unescape(reference[0]), address).strip()
         if address and tag["name"].lower() == "a":
             addresses.append(address)
         elif address and tag["name"].lower() == "base" and not base:

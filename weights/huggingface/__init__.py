@@ -30,7 +30,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    if folder.contains(ADAPTER):  # which changes the weights of another model
+    if folder.contains(ADAPTER):  # an adapter changes the weights of another model
         raise CheckpointError(
             f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "
             "(merge_and_unload) and save that"

@@ -34,17 +34,17 @@ TYPES = {"float32": "F32", "bfloat16": "BF16"}
 TRANSLATORS = ("marian", "m2m_100", "mbart", "bart", "pegasus")
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
 PADS = ("<pad>", "<blank>")
-_ACTIVATIONS = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}  # our name -> transformers' name
+_ACTIVATIONS = {ours: name for name, ours in reversed(ACTIVATIONS.items())}  # our name -> transformers' name
 
 
 @dataclass(frozen=True)
-class WrittenForm:
+class Candidate:
     """A model as an architecture of transformers: config.json, the sources of tensors, the names of tied tensors."""
 
     config: dict[str, Any]
     mapping: Mapping[str, TensorSources]
     prefix: str = ""  # of the names of tensors in the file
-    tied: tuple[str, ...] = ()
+    tied_names: tuple[str, ...] = ()
 
 
 def write(
@@ -61,15 +61,15 @@ def write(
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
     checkpoint = _with_padding_start(checkpoint)
-    form = _find_form(checkpoint)
-    stored = _stored_values(form, checkpoint.tensors)
-    files = text_files(checkpoint, form.config)
-    form.config["dtype"] = precision
-    for name, content in (files | {"config.json": as_json(form.config)}).items():
+    candidate = _find_candidate(checkpoint)
+    stored = _stored_values(candidate, checkpoint.tensors)
+    files = text_files(checkpoint, candidate.config)
+    candidate.config["dtype"] = precision
+    for name, content in (files | {"config.json": as_json(candidate.config)}).items():
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_bytes(content)
     tensors = {
-        form.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
+        candidate.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
             TYPES[precision],
             shape,
             values if precision == "float32" else lambda values=values: bfloat16_bits(values()),  # type: ignore[misc]
@@ -80,20 +80,20 @@ def write(
         write_tensors(stream, tensors, progress, {"format": "pt"})
 
 
-def _find_form(checkpoint: Checkpoint) -> WrittenForm:
-    """The first form whose reader reads this model; CheckpointError where there is none."""
+def _find_candidate(checkpoint: Checkpoint) -> Candidate:
+    """The first candidate from which its reader reads this model again; CheckpointError where there is none."""
     model, where = checkpoint.spec, "config.json"
     if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
         raise CheckpointError(
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
-    forms = {"encoder-decoder": _translator_forms, "encoder": _single_stack_forms, "decoder": _single_stack_forms}
-    types, problem, expected = [], "", _comparable(model)
-    for form, read_model in forms[model.kind](checkpoint) if model.kind in forms else ():
-        types.append(form.config["model_type"])
-        actual = _comparable(read_model)
+    makers = {"encoder-decoder": _translator_candidates, **dict.fromkeys(("encoder", "decoder"), _stack_candidates)}
+    types, problem, expected = [], "", _comparable_model(model)
+    for candidate, read_model in makers[model.kind](checkpoint) if model.kind in makers else ():
+        types.append(candidate.config["model_type"])
+        actual = _comparable_model(read_model)
         if actual == expected:
-            return form
+            return candidate
         differences = [
             f"{name}'s {field.replace('_', ' ')}"
             for name, stack in expected.stacks.items()
@@ -115,12 +115,12 @@ def _with_padding_start(checkpoint: Checkpoint) -> Checkpoint:
     if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
         return checkpoint
     assert isinstance(encoder, StackSpec)
-    tensors, padded = dict(checkpoint.tensors), dict[int, Tensor]()
+    tensors, padded_tables = dict(checkpoint.tensors), dict[int, Tensor]()
     for name in ("encoder.embedding.weight", "decoder.embedding.weight", "decoder.projection.weight"):
         table = tensors[name]
-        if id(table) not in padded:
-            padded[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
-        tensors[name] = padded[id(table)]
+        if id(table) not in padded_tables:
+            padded_tables[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
+        tensors[name] = padded_tables[id(table)]
     bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
     tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
     encoder = replace(encoder, vocabulary=encoder.vocabulary + 1)
@@ -132,7 +132,7 @@ def _with_padding_start(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, spec=spec, tensors=tensors, input=text)
 
 
-def _comparable(model: ModelSpec) -> ModelSpec:
+def _comparable_model(model: ModelSpec) -> ModelSpec:
     """The model without what may differ: last digits of the embedding's scale, and a bias of the projection."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
@@ -157,17 +157,18 @@ def _try_reading(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> t
         return None
 
 
-def _translator_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+def _translator_candidates(checkpoint: Checkpoint) -> Iterator[tuple[Candidate, ModelSpec]]:
     text, (encoder, decoder) = checkpoint.input, checkpoint.spec.stacks.values()
     assert isinstance(text, TranslationText) and isinstance(encoder, StackSpec) and isinstance(decoder, StackSpec)
-    tensors = checkpoint.tensors
-    embedding = tensors["decoder.embedding.weight"]
-    shared, tied = tensors["encoder.embedding.weight"] is embedding, tensors["decoder.projection.weight"] is embedding
+    embedding = checkpoint.tensors["decoder.embedding.weight"]
+    is_shared = checkpoint.tensors["encoder.embedding.weight"] is embedding
+    is_tied = checkpoint.tensors["decoder.projection.weight"] is embedding
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    names = (*PADS, text.decoder_start_token, text.eos_token)  # in Marian's folders padding is the start token too
-    pad = next(text.target_vocabulary.index(name) for name in names if name in text.target_vocabulary)
+    # In Marian's folders, padding is the start token too.
+    pad_tokens = (*PADS, text.decoder_start_token, text.eos_token)
+    pad = next(text.target_vocabulary.index(token) for token in pad_tokens if token in text.target_vocabulary)
     start = ids.get(text.decoder_start_token or text.eos_token, pad)
-    common = {
+    settings = {
         "is_encoder_decoder": True,
         "vocab_size": encoder.vocabulary,
         "decoder_vocab_size": decoder.vocabulary,
@@ -175,8 +176,8 @@ def _translator_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, Mod
         "activation_function": _ACTIVATIONS.get(encoder.feed_forward.activation),
         "scale_embedding": encoder.embedding_scale != 1,
         "max_position_embeddings": encoder.positions.limit or 1024,
-        "share_encoder_decoder_embeddings": shared,
-        "tie_word_embeddings": tied,
+        "share_encoder_decoder_embeddings": is_shared,
+        "tie_word_embeddings": is_tied,
         "bos_token_id": ids.get(text.bos_token, 0),
         "eos_token_id": ids[text.eos_token],
         "pad_token_id": pad,
@@ -184,15 +185,16 @@ def _translator_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, Mod
     }
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
-        common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
+        settings |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
     for model_type in _own_type_first(TRANSLATORS, checkpoint):
-        result = _try_reading(find_translator, common | {"model_type": model_type})
+        result = _try_reading(find_translator, settings | {"model_type": model_type})
         if result is not None:
             architecture, values, spec = result
-            ties = architecture.tied(values)
-            if (SHARED in ties) == shared and (HEAD in ties) == tied:
+            tied_names = architecture.tied_names(values)
+            if (SHARED in tied_names) == is_shared and (HEAD in tied_names) == is_tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
-                yield (WrittenForm(config, map_tensors(architecture.table(values, spec), spec), "model.", ties), spec)
+                mapping = map_tensors(architecture.table(values, spec), spec)
+                yield Candidate(config, mapping, "model.", tied_names), spec
 
 
 def _size_settings(stack: StackSpec) -> Iterator[dict[str, Any]]:
@@ -220,35 +222,36 @@ def _size_settings(stack: StackSpec) -> Iterator[dict[str, Any]]:
         }
 
 
-def _single_stack_forms(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+def _stack_candidates(checkpoint: Checkpoint) -> Iterator[tuple[Candidate, ModelSpec]]:
     ((name, stack),) = checkpoint.spec.stacks.items()
     find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
     for model_type in _own_type_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
         settings: dict[str, Any] = {"model_type": model_type}
         if name == "decoder":
-            tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-            settings |= {"architectures": [f"{model_type.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
+            embedding = checkpoint.tensors["decoder.embedding.weight"]
+            settings["architectures"] = [f"{model_type.capitalize()}ForCausalLM"]
+            settings["tie_word_embeddings"] = checkpoint.tensors["decoder.projection.weight"] is embedding
         for sizes in _size_settings(stack):
             result = _try_reading(find, sizes | settings)
-            if result is not None and result[0].numbers is None:
+            if result is not None and result[0].numbers is None:  # layers with ``numbers`` may share tensors
                 architecture, values, spec = result
                 model = ModelSpec(name, **{name: spec})
                 mapping = map_tensors(architecture.table(values, spec), model)
-                yield WrittenForm(values.values, mapping, "model." * (name == "decoder")), model
+                yield Candidate(values.values, mapping, "model." * (name == "decoder")), model
 
 
 StoredValues = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
 
 
-def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredValues:
-    """Name in the file -> (shape, a function that returns the values): the inverse of the form's mapping."""
+def _stored_values(candidate: Candidate, tensors: Mapping[str, Tensor]) -> StoredValues:
+    """Name in the file -> (shape, a function that returns the values): the inverse of the candidate's mapping."""
     stored: StoredValues = {}
-    split_tensors: dict[str, dict[int, Tensor]] = {}
-    for canonical, entry in form.mapping.items():
-        tensor = tensors.get(canonical)
-        changed = entry.kernel or entry.heads or entry.rolled_columns or entry.relu or entry.offset
-        if changed or (tensor is None and entry.added_row is None):
-            raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
+    split_tensors: dict[str, dict[int, Tensor]] = {}  # name in the file -> the tensors there, by their numbers
+    for canonical_name, entry in candidate.mapping.items():
+        tensor = tensors.get(canonical_name)
+        changes_values = entry.kernel or entry.heads or entry.rolled_columns or entry.relu or entry.offset
+        if changes_values or (tensor is None and entry.added_row is None):
+            raise CheckpointError(f"{canonical_name} has no inverse in this architecture's table")
         if entry.split != (0, 1):
             split_tensors.setdefault(str(entry.names[0]), {})[entry.split[0]] = tensor  # type: ignore[assignment]
             continue
@@ -263,15 +266,15 @@ def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredVa
             begin += count
             if name is None:
                 if as_float32(tensor)[rows].any():
-                    raise CheckpointError(f"{canonical} is not zero, and this architecture has none")
-            elif name not in form.tied:
+                    raise CheckpointError(f"{canonical_name} is not zero, and this architecture has none")
+            elif name not in candidate.tied_names:
                 stored[name] = (entry.source_shapes[name], partial(_rows_of, tensor, rows, entry))
             else:
-                table_name = SHARED if SHARED in form.tied else TARGET
+                table_name = SHARED if SHARED in candidate.tied_names else TARGET
                 stored[table_name] = (entry.source_shapes[name], partial(as_float32, tensor))
-    for canonical in tensors.keys() - form.mapping.keys():
-        if as_float32(tensors[canonical]).any():
-            raise CheckpointError(f"{canonical} has no place in this architecture")
+    for canonical_name in tensors.keys() - candidate.mapping.keys():
+        if as_float32(tensors[canonical_name]).any():
+            raise CheckpointError(f"{canonical_name} has no place in this architecture")
     for name, parts in split_tensors.items():
         shapes = [parts[i].shape for i in sorted(parts)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
@@ -281,18 +284,14 @@ def _stored_values(form: WrittenForm, tensors: Mapping[str, Tensor]) -> StoredVa
 
 def _rows_of(tensor: Tensor, rows: slice, entry: TensorSources) -> np.ndarray:
     values = as_float32(tensor)[rows]
-    if entry.skipped_rows:  # first rows of a table that no position uses, such as those kept for padding
+    if entry.skipped_rows:  # rows at the beginning of a table that no position uses, such as those kept for padding
         values = np.concatenate([np.zeros((entry.skipped_rows, *values.shape[1:]), np.float32), values])
     return np.ascontiguousarray(values.T) if entry.transposed else values
 
 
 # Field of DecodingSettings -> transformers' name.
-SETTINGS = {
-    "beam_size": "num_beams",
-    "length_penalty": "length_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "repetition_penalty": "repetition_penalty",
-}
+_EQUAL_NAMES = ("length_penalty", "no_repeat_ngram_size", "repetition_penalty")
+GENERATION_SETTINGS = {"beam_size": "num_beams", **{name: name for name in _EQUAL_NAMES}}
 
 
 def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
@@ -319,11 +318,8 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
     modules = ["Transformer", "Pooling", *(["Normalize"] if text.normalize else [])]
     pooling = {"word_embedding_dimension": config["hidden_size"], "include_prompt": text.include_prompt}
     pooling |= {"pooling_mode": text.pooling[0] if len(text.pooling) == 1 else list(text.pooling)}
-    prompts = {
-        "prompts": text.prompts,
-        "default_prompt_name": text.default_prompt,
-        "similarity_fn_name": text.similarity,
-    }
+    prompts: dict[str, Any] = {"prompts": text.prompts, "default_prompt_name": text.default_prompt}
+    prompts["similarity_fn_name"] = text.similarity
     entries = [
         {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": package + name}
         for i, name in enumerate(modules)
@@ -339,7 +335,9 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
 
 def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
     decoding = text.decoding
-    settings = {name: value for field, name in SETTINGS.items() if (value := getattr(decoding, field)) is not None}
+    settings = {
+        name: value for field, name in GENERATION_SETTINGS.items() if (value := getattr(decoding, field)) is not None
+    }
     settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
     if decoding.forced_tokens:
@@ -376,19 +374,19 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
             f"a Hugging Face folder of {config['model_type']} holds a tokenizer.json, and marian's two sentencepiece"
             " models, which this model does not have"
         )
-    separate = text.source_vocabulary != text.target_vocabulary
-    tokens |= {"separate_vocabs": True} if separate else {}
-    names = ("vocab.json", "target_vocab.json") if separate else ("vocab.json",)
+    is_separate = text.source_vocabulary != text.target_vocabulary
+    tokens |= {"separate_vocabs": True} if is_separate else {}
+    names = ("vocab.json", "target_vocab.json") if is_separate else ("vocab.json",)
     for name, vocabulary in zip(names, (text.source_vocabulary, text.target_vocabulary)):
         files[name] = as_json({token: number for number, token in enumerate(vocabulary) if token})
     models = {"source.spm": text.source_model, "target.spm": text.target_model or text.source_model}
     return files | models | {"tokenizer_config.json": as_json(tokens)}
 
 
-def _language_settings(text: TranslationText, source_place: str, model_type: str) -> dict[str, Any]:
+def _language_settings(text: TranslationText, source_position: str, model_type: str) -> dict[str, Any]:
     """Settings of tokenizer_config.json that say where language tokens go, and the default languages."""
     languages = {"src_lang": text.source_language, "tgt_lang": text.target_language}
     settings: dict[str, Any] = {name: language for name, language in languages.items() if language}
     if model_type == "m2m_100":
-        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source_place == "after"}
-    return settings | {"tokenizer_class": "MBartTokenizer" if source_place == "after" else "MBart50Tokenizer"}
+        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source_position == "after"}
+    return settings | {"tokenizer_class": "MBartTokenizer" if source_position == "after" else "MBart50Tokenizer"}

@@ -10,7 +10,7 @@ from fastattn.weights.huggingface.architectures.architecture import Architecture
 from fastattn.weights.huggingface.encoders import ENCODERS, stack_sources, with_current_names
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import default_pooling, read_tokenizer
-from fastattn.weights.huggingface.tokenizer_files import CONFIG, chat_template, read_added_tokens
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, join_chat_templates, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
 
@@ -34,7 +34,7 @@ DECODERS = {
 CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # Name of a chat template -> its file: the default, and one for conversations with tools.
 TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
-# Settings that a config.json of text and images has for both.
+# Settings that a config.json of text and images has beside its text_config, and that hold for text too.
 SHARED_SETTINGS = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
 # transformers' defaults of settings that the text_config of Gemma 3's published files omits.
 TEXT_DEFAULTS = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
@@ -52,8 +52,8 @@ def is_decoder(config: JsonObject) -> bool:
     if model_type not in DECODERS or model_type not in ENCODERS:
         return model_type in DECODERS
     bidirectional = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
-    has_class = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
-    return has_class and not bidirectional
+    has_decoder_class = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
+    return has_decoder_class and not bidirectional
 
 
 def read_decoder(folder: Folder) -> Checkpoint:
@@ -75,10 +75,11 @@ def text_config(config: JsonObject) -> JsonObject:
     """config.json, or the settings of its text_config if the model takes images too."""
     if not config.has("text_config"):
         return config
-    shared = {name: config.values[name] for name in SHARED_SETTINGS if name in config.values}
-    own = config.nested("text_config")
-    values = {"model_type": config.string("model_type")} | TEXT_DEFAULTS | shared
-    return JsonObject(values | {name: value for name, value in own.values.items() if value is not None}, own.where)
+    shared_settings = {name: config.values[name] for name in SHARED_SETTINGS if name in config.values}
+    nested = config.nested("text_config")
+    text_settings = {name: value for name, value in nested.values.items() if value is not None}
+    values = {"model_type": config.string("model_type")} | TEXT_DEFAULTS | shared_settings | text_settings
+    return JsonObject(values, nested.where)
 
 
 def _model_class(config: JsonObject) -> str:
@@ -105,22 +106,22 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
         raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", value)
     end_ids = tuple(dict.fromkeys(ids))
-    tokens = range(1, spec.vocabulary + 1)  # instead of tokens: only their number matters
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,
         end_ids=end_ids,
-        chat_template=_chat_template(folder, settings),
+        chat_template=_read_chat_template(folder, settings),
         special_tokens={name: str(token["content"]) for name, token in special_tokens.items()},
-        decoding=read_settings(generation, tokens, generation is not config, end_ids),
+        # The range stands for the tokens, of which read_settings needs only the number.
+        decoding=read_settings(generation, range(1, spec.vocabulary + 1), generation is not config, end_ids),
         pooling=default_pooling(config),
     )
 
 
-def _chat_template(folder: Folder, settings: JsonObject) -> str:
+def _read_chat_template(folder: Folder, settings: JsonObject) -> str:
     """The chat template of the files of TEMPLATES, else of tokenizer_config.json; "" if there is none.
 
-    tokenizer_config.json has a string, or several templates by name. The template for tools is merged with the default.
+    tokenizer_config.json has one template, or several by name. The template for tools is merged with the default one.
     """
     templates: dict[object, object] = {
         name: decode(folder.read(file), folder.where(file)) for name, file in TEMPLATES.items() if folder.contains(file)
@@ -134,4 +135,4 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
     for source in (default, tool_use):
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)
-    return chat_template(str(default), str(tool_use))
+    return join_chat_templates(str(default), str(tool_use))

@@ -16,7 +16,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, read_obje
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.architectures.architecture import Architecture, HeadSource, architecture_in
-from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
+from fastattn.weights.huggingface.token_vectors import PROJECTION, add_expansion_token, is_by_authors, read_authors_text
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
@@ -58,8 +58,9 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     """Read the encoder whose files' names begin with ``prefix``, with its default pooling, without normalization."""
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
-    if is_original(config):
-        text = complete(read_original(folder, prefix, text), read_optional(folder, prefix + CONFIG), config.where)
+    if is_by_authors(config):
+        text = read_authors_text(folder, prefix, text)
+        text = add_expansion_token(text, read_optional(folder, prefix + CONFIG), config.where)
     return load_encoder(folder, prefix, config, spec, text)
 
 
@@ -76,11 +77,11 @@ def load_encoder(folder: Folder, prefix: str, config: JsonObject, spec: StackSpe
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
     stored = with_current_names(stored, architecture, config)
-    if is_original(config) and text.multi_vector is not None:
+    if is_by_authors(config) and text.multi_vector is not None:
         projection = take_projection(stored, PROJECTION, spec.width, where)
         text = dataclasses.replace(text, dense=((projection, None, "none"),))
     with suppress(CheckpointError):  # where there is no head, read_head below says why
-        stored = with_ties(stored, _find_head(config, architecture.heads).tied(config))
+        stored = with_ties(stored, _find_head(config, architecture.heads).ties(config))
     model = ModelSpec("encoder", spec)
     mapping, headless = stack_sources(architecture, config, model, stored, where), ""
     try:
@@ -128,27 +129,27 @@ def take_projection(stored: dict[str, StoredTensor], name: str, width: int, wher
 def with_current_names(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
-    """The tensors by current names."""
-    renamed: dict[str, StoredTensor] = {}
+    """The tensors by current names, with ties; CheckpointError for a needed tensor that has two names in the file."""
+    tensors_by_name: dict[str, StoredTensor] = {}
     for stored_name, tensor in stored.items():
         name = architecture.current_name(stored_name)
-        if name in renamed and architecture.needs(name, config):
+        if name in tensors_by_name and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
-        renamed[name] = tensor
-    return with_ties(renamed, architecture.tied(config))
+        tensors_by_name[name] = tensor
+    return with_ties(tensors_by_name, architecture.ties(config))
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
     """The tensors, with one tensor for each pair of tied names, if one name is missing or both have the same bits.
 
-    Tied names whose tensors differ keep them, as in transformers (``PreTrainedModel.tie_weights``).
+    Where the tensors differ, each name keeps its own, as in transformers (``PreTrainedModel.tie_weights``).
     """
-    tied = dict(stored)
+    tensors = dict(stored)
     for pair in ties.items():
         first, second = (stored.get(name) for name in pair)
         if first is None or second is None or first.equals(second):
-            tied |= {name: tensor for name in pair if (tensor := second or first) is not None}
-    return tied
+            tensors |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return tensors
 
 
 # problem_type -> the function from the logits of several labels to probabilities, as in transformers' pipelines.
@@ -179,7 +180,7 @@ def read_head(
     Arguments as of ``stack_sources``.
     """
     head = _find_head(config, heads)
-    spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
+    spec = head.spec(config, stack, _count_labels(config) if head.has_labels else 0)
     mapping = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
     names = {name for entry in mapping.values() for name in entry.source_shapes}
     check_sources(mapping, {name: array for name, array in stored.items() if name in names}, where, MISFIT)
@@ -188,7 +189,7 @@ def read_head(
 
 def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
     """``text`` with the labels of the head, and its functions for probabilities and scores."""
-    if not _find_head(config, heads).labelled:
+    if not _find_head(config, heads).has_labels:
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):

@@ -20,8 +20,8 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 # transformers' name of a limit -> (our name, the least value). LIMITS count the start token too.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Setting that no search here follows -> the values that need no warning: most have no effect. A search here ends when
-# as many answers have ended as there are beams; without early stopping, transformers may go on and find a better one.
+# Setting that no search here follows -> values that need no warning; most of these have no effect. A search here ends
+# when as many answers have ended as there are beams; without early stopping, transformers may find a better answer.
 HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -57,23 +57,23 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
 
 
 def read_settings(
-    values: JsonObject, vocabulary: Sequence[Any], separate: bool, end_ids: Sequence[int] | None = None
+    values: JsonObject, vocabulary: Sequence[Any], is_own_file: bool, end_ids: Sequence[int] | None = None
 ) -> DecodingSettings:
     """The settings of ``generation_values``; CheckpointError for values of a wrong type and invalid ids.
 
-    vocabulary  the target's tokens by id
-    separate    whether ``values`` has only generation settings
-    end_ids     the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
-                None: a translation model, whose reader removes ``never_produced`` tokens from the output
+    vocabulary   the target's tokens by id
+    is_own_file  whether ``values`` has only generation settings
+    end_ids      the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
+                 None: a translation model, whose reader removes the tokens of ``never_produced_ids`` from the output
     """
     settings: dict[str, Any] = {field: values.integer(name) for name, field in COUNTS.items() if values.has(name)}
     settings |= {field: values.number(name) for name, field in NUMBERS.items() if values.has(name)}
-    for names, start_tokens in ((LIMITS, 1), (NEW_LIMITS, 0)) if end_ids is None else ((NEW_LIMITS, 0),):
-        for name, (field, minimum) in names.items():
+    for limits, start_tokens in ((LIMITS, 1), (NEW_LIMITS, 0)) if end_ids is None else ((NEW_LIMITS, 0),):
+        for name, (field, minimum) in limits.items():
             if values.has(name):
                 settings[field] = max(minimum, values.integer(name) - start_tokens)
-    candidates = values.values if separate else (*HARMLESS_VALUES, "forced_eos_token_id")
-    not_followed = _not_followed(values, candidates, translates=end_ids is None)
+    names = values.values if is_own_file else (*HARMLESS_VALUES, "forced_eos_token_id")
+    not_followed = _unfollowed_settings(values, names, translates=end_ids is None)
     if values.boolean("do_sample", False):
         if settings.get("beam_size", 1) == 1:
             settings["beam_size"] = 1
@@ -87,15 +87,15 @@ def read_settings(
         settings.setdefault("min_decoding_length", 0)
     penalty = settings.get("repetition_penalty", 1)
     if settings.get("beam_size", 1) > 1 and penalty != 1 and end_ids is not None:
-        # transformers penalizes a beam's log-probabilities; here, as in CTranslate2, language models' logits are.
+        # Here, as in CTranslate2, logits of language models are penalized, in transformers a beam's log-probabilities.
         not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
     if settings.get("min_decoding_length", 0) > settings.get("max_decoding_length", math.inf):
         settings["min_decoding_length"] = settings["max_decoding_length"]
-    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and end_ids is None else None
+    forced_id = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and end_ids is None else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
-    sequences += [] if end_ids is None else [[number] for number in never_produced(values, end_ids)]
+    sequences += [] if end_ids is None else [[number] for number in never_produced_ids(values, end_ids)]
     first_suppressed = [] if end_ids is None else id_list(values, "begin_suppress_tokens")
-    for number in chain(*sequences, first_suppressed, () if forced is None else (forced,)):
+    for number in chain(*sequences, first_suppressed, () if forced_id is None else (forced_id,)):
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
@@ -103,12 +103,13 @@ def read_settings(
         rules=None if end_ids is not None else _read_rules(values),
         suppress_sequences=tuple(map(tuple, sequences)),
         begin_suppress_tokens=tuple(first_suppressed),
-        forced_tokens=() if forced is None else (vocabulary[forced],),
+        forced_tokens=() if forced_id is None else (vocabulary[forced_id],),
         not_followed=tuple(not_followed),
     )
 
 
 def _read_rules(values: JsonObject) -> SearchRules:
+    """The rules of transformers' search for a translation model."""
     stopping, end = str(values.values.get("early_stopping")).lower(), values.values.get("forced_eos_token_id")
     return SearchRules(
         early_stopping=stopping if stopping in EARLY_STOPPING else EARLY_STOPPING[1],
@@ -133,10 +134,10 @@ def id_lists(values: JsonObject, name: str) -> list[list[int]]:
     return lists
 
 
-def never_produced(values: JsonObject, end_ids: Sequence[int]) -> list[int]:
-    """The ids of suppress_tokens, and of single tokens in bad_words_ids but for end tokens, as in transformers."""
-    words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in end_ids]
-    return sorted({*words, *id_list(values, "suppress_tokens")})
+def never_produced_ids(values: JsonObject, end_ids: Sequence[int]) -> list[int]:
+    """The ids of suppress_tokens, and the single tokens of bad_words_ids but for end tokens, as in transformers."""
+    single_ids = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in end_ids]
+    return sorted({*single_ids, *id_list(values, "suppress_tokens")})
 
 
 def id_list(values: JsonObject, name: str) -> list[int]:
@@ -151,18 +152,17 @@ def are_ids(ids: object) -> bool:
     return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
 
 
-def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:
-    """Those settings among ``names`` that change the results, or are unknown, each with its value."""
-    followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
-    followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
-    followed |= set() if translates else {"begin_suppress_tokens"}
-    harmless_here = {"forced_eos_token_id": _end_values(values)}
+def _unfollowed_settings(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:
+    """Those settings among ``names`` that would change the results, or are unknown, each with its value."""
+    followed_names = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
+    followed_names |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
+    followed_names |= set() if translates else {"begin_suppress_tokens"}
+    harmless_values = HARMLESS_VALUES | {"forced_eos_token_id": _end_values(values)}
     if translates:
-        harmless_here["early_stopping"] = (False, True, "never")
+        harmless_values["early_stopping"] = (False, True, "never")
     not_followed = []
     for name in names:
         value = values.values.get(name)
-        harmless_values = harmless_here.get(name, HARMLESS_VALUES.get(name, ()))
-        if value is not None and name not in followed and value not in harmless_values:
+        if value is not None and name not in followed_names and value not in harmless_values.get(name, ()):
             not_followed.append(f"{shorten(name)[1:-1]} {shorten(value)}")
     return not_followed

@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import MOST_SIDE, PatchSpec, PictureSpec
+from fastattn.spec.images import MAX_SIDE, PatchSpec, PictureSpec
 from fastattn.spec.tensors import check_tensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -42,7 +42,7 @@ CLIP_PROCESSOR = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_convert_rgb": True,
 }  # fmt: skip
-# Settings of steps, which are left out where the setting is null, as in transformers.
+# Settings that each turn on a step; null leaves the step out, as in transformers.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{name}.*" for name in ("query", "key", "value"))
@@ -60,7 +60,7 @@ VIT = {
 }
 
 
-def _tower_table(stack: str, prefix: str) -> dict[str, TensorSources]:
+def _clip_blocks(stack: str, prefix: str) -> dict[str, TensorSources]:
     layer, canonical = f"{prefix}.encoder.layers.#", f"{stack}.layers.#"
     return {
         f"{canonical}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
@@ -76,13 +76,13 @@ CLIP = {
     "encoder.embedding.weight": sources("text_model.embeddings.token_embedding.weight"),
     "encoder.positions": sources("text_model.embeddings.position_embedding.weight"),
     "encoder.final_norm.*": sources("text_model.final_layer_norm.*"),
-    **_tower_table("encoder", "text_model"),
+    **_clip_blocks("encoder", "text_model"),
     "images.patches.weight": sources("vision_model.embeddings.patch_embedding.weight"),
     "images.patches.bias": sources(None),
     "images.positions": sources("vision_model.embeddings.position_embedding.weight"),
     "images.embedding_norm.*": sources("vision_model.pre_layrnorm.*"),
     "images.final_norm.*": sources("vision_model.post_layernorm.*"),
-    **_tower_table("images", "vision_model"),
+    **_clip_blocks("images", "vision_model"),
 }
 
 
@@ -96,29 +96,29 @@ def read_vit(folder: Folder) -> Checkpoint:
     stored = {name: tensor for name, tensor in stored.items() if not name.startswith(("pooler.", "classifier."))}
     model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
     tensors = _read_tensors(model, VIT, stored, "encoder", "embeddings.cls_token", where)
-    image = ArrayInput("CYX", spec.image)
-    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=image, pictures=pictures)
+    image_input = ArrayInput("CYX", spec.image)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=image_input, pictures=pictures)
 
 
 def read_clip(folder: Folder) -> Checkpoint:
     """Read a CLIP: an encoder of texts, by their last token, and one of images, both projected to the same width."""
     config = read_object(folder, "config.json")
-    images = _patch_spec(_nested(VISION_DEFAULTS, config, "vision_config"), embedding_norm=True)
-    text_config = _nested(TEXT_DEFAULTS, config, "text_config")
+    images = _patch_spec(_nested_config(VISION_DEFAULTS, config, "vision_config"), embedding_norm=True)
+    text_config = _nested_config(TEXT_DEFAULTS, config, "text_config")
     text_spec = _block_spec(text_config, text_config.integer("max_position_embeddings", minimum=1), causal=True)
     text = read_text(folder, "", text_config, text_spec)
     pictures = _read_pictures(folder, images, CLIP_PROCESSOR)
     stored, where = read_weights(folder)
-    project_text, project_images = (
+    text_projection_ED, image_projection_ED = (
         take_projection(stored, f"{name}_projection.weight", width, where)
         for name, width in (("text", text_spec.width), ("visual", images.width))
     )
-    ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
-    stored = {name: tensor for name, tensor in stored.items() if name not in ignored}
+    ignored_names = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
+    stored = {name: tensor for name, tensor in stored.items() if name not in ignored_names}
     spec = ModelSpec("encoder", text_spec, images=images)  # type: ignore[arg-type]
     tensors = _read_tensors(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
-    text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
-    pictures = replace(pictures, projection_ED=project_images)
+    text = replace(text, pooling=("lasttoken",), dense=((text_projection_ED, None, "none"),), token_types=False)
+    pictures = replace(pictures, projection_ED=image_projection_ED)
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text, pictures=pictures)
 
 
@@ -127,21 +127,20 @@ def _with_defaults(defaults: dict[str, Any], config: JsonObject) -> JsonObject:
     return JsonObject(defaults | values, config.where)
 
 
-def _nested(defaults: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
+def _nested_config(defaults: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
     """The object ``name`` in config.json; as in transformers, old files' object ``name_dict`` takes precedence."""
     nested = config.nested(name)
     return _with_defaults(defaults, JsonObject(config.nested(f"{name}_dict").values or nested.values, nested.where))
 
 
 def _block_spec(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
-    inner = FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config))
     attention = even_heads(config)
     return StackSpec(
         layers=count_layers(config),
         width=attention.query_width,
         vocabulary=config.integer("vocab_size", minimum=1) if causal else 0,
         attention=attention,
-        feed_forward=inner,
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
         norms=NormSpec("layer", config.number("layer_norm_eps"), embedding=embedding_norm),
         positions=PositionSpec("table", limit=positions),
         causal=causal,
@@ -157,17 +156,17 @@ def _patch_spec(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
 
 def _is_side(value: object) -> bool:
     """Whether ``value`` may be the side of an image."""
-    return type(value) is int and 0 < value <= MOST_SIDE
+    return type(value) is int and 0 < value <= MAX_SIDE
 
 
 def _sides(config: JsonObject, name: str) -> tuple[int, int]:
-    """(height, width) of a setting, which has a list, an object, or one number for both."""
+    """(height, width) of a setting that is a list, an object, or one number for both."""
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
     sides = value if isinstance(value, list) else [value, value]
     if len(sides) != 2 or not all(map(_is_side, sides)):
-        raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
+        raise config.error(name, f"a height and a width from 1 to {MAX_SIDE}", config.values.get(name))
     height, width = map(int, sides)
     return height, width
 
@@ -178,18 +177,18 @@ def _read_pictures(folder: Folder, spec: PatchSpec, defaults: dict[str, Any]) ->
     if not config.values:
         config = read_optional(folder, "processor_config.json").nested("image_processor")
     refuse(config, do_pad=False, pad_size={})
-    omitted = {step: False for step in STEPS if config.values.get(step, True) is None}
-    config = _with_defaults(defaults, JsonObject(config.values | omitted, config.where))
+    omitted_steps = {step: False for step in STEPS if config.values.get(step, True) is None}
+    config = _with_defaults(defaults, JsonObject(config.values | omitted_steps, config.where))
     size, crop = (0, 0), (0, 0)
     if config.boolean("do_resize", True):
         size_value = config.values["size"]
-        shortest = size_value.get("shortest_edge") if isinstance(size_value, dict) else None
-        if shortest is not None and size_value.get("longest_edge") is not None:
+        shortest_edge = size_value.get("shortest_edge") if isinstance(size_value, dict) else None
+        if shortest_edge is not None and size_value.get("longest_edge") is not None:
             raise config.error("size", "a shortest edge without a longest one, or a height and a width", size_value)
-        if shortest is None and type(size_value) is int and "crop_size" in defaults:  # old files have a number
-            shortest = size_value
-        size = _sides(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
-        size = (0, size[0]) if shortest else size
+        if shortest_edge is None and type(size_value) is int and "crop_size" in defaults:  # old files have a number
+            shortest_edge = size_value
+        size = _sides(JsonObject({"size": shortest_edge}, config.where) if shortest_edge else config, "size")
+        size = (0, size[0]) if shortest_edge else size
     if config.boolean("do_center_crop", True):
         crop = _sides(config, "crop_size")
     sides = crop if crop != (0, 0) else size
@@ -231,7 +230,7 @@ def _read_tensors(
     class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``class_token``: the name of its embedding."""
+    """The tensors of a model whose ``stack`` takes patches; ``class_token``: the stored name of its embedding."""
     patches, layers = spec.stacks[stack], sum(stack_spec.layers for stack_spec in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # refused before the names of so many layers fill memory
@@ -246,6 +245,7 @@ def _read_tensors(
     check_sources(mapping | class_row, stored, where, MISFIT)
     tensors: dict[str, Any] = make_tensors(mapping, stored)
     positions_PD = tensors[f"{stack}.positions"].copy()
+    # The class token is a patch of zeros: the layer of patches adds its bias there too.
     positions_PD[0] += stored[class_token].vector - tensors[f"{stack}.patches.bias"]
     return tensors | {f"{stack}.positions": positions_PD}
 
@@ -253,7 +253,7 @@ def _read_tensors(
 def _reshaped(
     stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], column_shape: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """{name: the tensor in ``shape``}; {} unless only axes of length one differ, or columns have ``column_shape``."""
+    """{name: the tensor in ``shape``}; {} unless columns have ``column_shape`` or, if that is (), only ones differ."""
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
@@ -263,8 +263,8 @@ def _reshaped(
 
 
 # Names of networks with the common pooling and strides, which no tensor shows.
-NAMES = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
-FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+NETWORKS = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
+FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # timm's name -> Pillow's number
 
 
 def is_residual(config: JsonObject) -> bool:
@@ -276,7 +276,8 @@ def read_residual(folder: Folder) -> Checkpoint:
     """Read a residual network; an image's vector is the mean over the places of the last layer's output."""
     config = read_object(folder, "config.json")
     name = config.string("architecture")
-    if not NAMES.fullmatch(name) or config.nested("model_args").values or config.string("global_pool", "avg") != "avg":
+    is_averaged = config.string("global_pool", "avg") == "avg"
+    if not NETWORKS.fullmatch(name) or config.nested("model_args").values or not is_averaged:
         raise CheckpointError(
             f"{config.where}: only plain residual networks are supported, such as resnet50, resnext50_32x4d and "
             f"seresnet50, without model_args, averaged at the end; this is {shorten(name)}"
@@ -301,13 +302,13 @@ def _timm_pictures(config: JsonObject) -> tuple[PictureSpec, tuple[int, int, int
     if not isinstance(size, list) or len(size) != 3 or size[0] != 3 or not all(map(_is_side, size)):
         raise config.error("input_size", "three channels, a height and a width", size)
     _, height, width = size
-    share = config.number("crop_pct", 0.875)
-    if not 0.1 <= share <= 1:
-        raise config.error("crop_pct", "a number from 0.1 to 1", share)
+    crop_share = config.number("crop_pct", 0.875)
+    if not 0.1 <= crop_share <= 1:
+        raise config.error("crop_pct", "a number from 0.1 to 1", crop_share)
     if config.string("crop_mode", "center") != "center" or height != width:
         raise CheckpointError(f"{config.where}: only squares from the middle of pictures are supported")
     resample = FILTERS[config.choice("interpolation", FILTERS, "bicubic")]
     mean, deviation = (_channel_numbers(config, name, 0.5) for name in ("mean", "std"))
-    size = (0, int(height / share))
-    pictures = PictureSpec(size, resample, (height, width), 1 / 255, mean, deviation, rounds=True)
+    shorter_side = (0, int(height / crop_share))
+    pictures = PictureSpec(shorter_side, resample, (height, width), 1 / 255, mean, deviation, rounds=True)
     return pictures, (3, height, width)

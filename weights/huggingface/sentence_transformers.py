@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,16 +26,17 @@ from fastattn.text.chat import ChatTemplate
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface import token_vectors
 from fastattn.weights.huggingface.decoders import read_decoder
 from fastattn.weights.huggingface.encoders import describe_encoder, load_encoder, torch_activation
-from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
+from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, add_expansion_token
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
 TOP_CONFIG = "config_sentence_transformers.json"
 MLM = "MLMTransformer"  # old name of a Transformer that predicts tokens, which is a setting now
 DESCRIPTION = "sentence-transformers folder (modules.json)"
-# Packages of modules' classes: these have moved over the years, the classes' names stayed.
+# Packages of modules' classes: classes have moved between packages over the years, and kept their names.
 PACKAGES = (
     "models base.modules sentence_transformer.modules sparse_encoder.models sparse_encoder.modules "
     "multi_vector_encoder.modules cross_encoder.modules"
@@ -64,7 +66,7 @@ OUTPUTS = {
     "fill-mask": ("token_embeddings", "logits"),
 }
 # model_type of a folder, in config_sentence_transformers.json -> (its transformer's task, its modules in words and as a
-# pattern). A folder without a model_type has the first with the task of its transformer.
+# pattern). A folder without a model_type is of the first type here that has its transformer's task.
 SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncoder"
 ORDERS = {
     DENSE: (
@@ -104,28 +106,30 @@ def read(folder: Folder) -> Checkpoint:
     """
     modules = _read_modules(folder)
     prefix = modules[0][1]
-    top = read_optional(folder, TOP_CONFIG)
+    top_config = read_optional(folder, TOP_CONFIG)
     config = read_object(folder, prefix + "config.json")
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     settings = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
-        checkpoint = _read_reranker(folder, modules[1][1], settings, lambda text: _read_prompts(top, text, CLASSIFIER))
+        with_prompts = partial(_read_prompts, top_config, model_type=CLASSIFIER)
+        checkpoint = _read_reranker(folder, modules[1][1], settings, with_prompts)
         return dataclasses.replace(checkpoint, format="sentence-transformers")
     task = settings.string("transformer_task", "fill-mask" if modules[0][0] == MLM else "feature-extraction")
     if task not in OUTPUTS:
         raise CheckpointError(f"{settings.where}: transformer_task {shorten(task)} is not supported")
-    model_type = _check_order(folder, modules, top, task)
+    model_type = _check_order(folder, modules, top_config, task)
     spec, text = _describe_transformer(folder, prefix, config, settings, task)
     width = spec.width
-    text = _read_prompts(top, text, model_type)
+    text = _read_prompts(top_config, text, model_type)
     if text.multi_vector is not None:
-        text = dataclasses.replace(text, multi_vector=read_lengths(settings, text.multi_vector))
+        text = dataclasses.replace(text, multi_vector=token_vectors.read_lengths(settings, text.multi_vector))
     for module, module_prefix in modules[1:]:
         text, width = READERS[module](folder, module_prefix, text, width)
-    tokens = read_optional(folder, prefix + CONFIG)
+    token_config = read_optional(folder, prefix + CONFIG)
     for name in ("tokenizer_args", "processor_kwargs"):
-        tokens.values.update(settings.nested(name).values)
-    checkpoint = load_encoder(folder, prefix, config, spec, complete(text, tokens, top.where))
+        token_config.values.update(settings.nested(name).values)
+    text = add_expansion_token(text, token_config, top_config.where)
+    checkpoint = load_encoder(folder, prefix, config, spec, text)
     checkpoint.format = "sentence-transformers"
     return checkpoint
 
@@ -138,11 +142,11 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         raise CheckpointError(f"{where}: should hold a list of objects, holds {shorten(entries)}")
     modules = []
     for entry in (JsonObject(entry, where) for entry in entries):
-        dotted = entry.string("type")
-        name = dotted.rpartition(".")[2]
-        if not dotted.startswith(KNOWN_PATHS) or name not in ("Transformer", MLM, "LogitScore", *READERS):
+        class_path = entry.string("type")
+        name = class_path.rpartition(".")[2]
+        if not class_path.startswith(KNOWN_PATHS) or name not in ("Transformer", MLM, "LogitScore", *READERS):
             raise CheckpointError(
-                f"{where}: module {shorten(dotted)} is not supported; supported: Transformer, {', '.join(READERS)}"
+                f"{where}: module {shorten(class_path)} is not supported; supported: Transformer, {', '.join(READERS)}"
             )
         path = PurePosixPath(entry.string("path", ""))
         if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
@@ -156,9 +160,9 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
     return modules
 
 
-def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
+def _check_order(folder: Folder, modules: list[tuple[str, str]], top_config: JsonObject, task: str) -> str:
     """The model_type of the folder, a name of ORDERS; CheckpointError unless the modules are as ORDERS says."""
-    model_type = top.choice("model_type", ORDERS, "")
+    model_type = top_config.choice("model_type", ORDERS, "")
     if model_type in ("", DENSE, CLASSIFIER):  # the transformer's task decides
         model_type = next(name for name, (order_task, _, _) in ORDERS.items() if order_task == task)
     names = " ".join(module for module, _ in modules).replace(MLM, "Transformer")
@@ -227,9 +231,9 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 
 
 def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, activation: str) -> EncoderText:
-    """``text`` with one more layer; a Normalize before that layer becomes a layer too."""
+    """``text`` with one more dense layer or norm; a Normalize before it becomes a layer too."""
     dense = text.dense
-    # vectors of tokens are normalized last, wherever Normalize is among the modules
+    # Vectors of tokens are normalized last, wherever Normalize is among the modules.
     if text.normalize and text.multi_vector is None:
         dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
     return dataclasses.replace(text, dense=(*dense, (weight, bias, activation)))
@@ -290,7 +294,7 @@ def _read_prompts(config: JsonObject, text: EncoderText, model_type: str) -> Enc
         raise config.error("default_prompt_name", f"one of the prompts ({', '.join(prompts) or 'none'})", default)
     text = dataclasses.replace(text, prompts=prompts, default_prompt=default)
     if model_type in (MULTI_VECTOR, PYLATE):
-        return read_top(config, text)
+        return token_vectors.read_top_config(config, text)
     similarity = config.choice("similarity_fn_name", SIMILARITIES, "dot" if model_type == SPARSE else "cosine")
     width = config.optional_size("truncate_dim")
     scores = torch_activation(config, "activation_fn")
@@ -300,30 +304,30 @@ def _read_prompts(config: JsonObject, text: EncoderText, model_type: str) -> Enc
 
 
 # Rerankers that are language models: a Transformer, and LogitScore, which compares the logits of two tokens.
-PLACEHOLDERS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # for the texts of a conversation
+PLACEHOLDERS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # role in a conversation -> a text for it
 
 
 def _read_reranker(
     folder: Folder, prefix: str, settings: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
-    """Read a folder whose module LogitScore has files that begin with ``prefix``.
+    """Read a folder with a module LogitScore, the names of whose files begin with ``prefix``.
 
     settings      those of the module Transformer
-    with_prompts  returns a text with the folder's prompts and scores
+    with_prompts  takes a text, and returns the text with the folder's prompts and scores
     """
-    tokens = read_object(folder, prefix + "config.json")
-    if settings.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
-        raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")
+    score_config = read_object(folder, prefix + "config.json")
+    if settings.string("transformer_task") != "text-generation" or not score_config.has("false_token_id"):
+        raise CheckpointError(f"{score_config.where}: LogitScore needs a text-generation Transformer and two tokens")
     checkpoint = read_decoder(folder)
     text = checkpoint.text
     assert isinstance(text, GeneratorText)
     if not text.chat_template:
-        raise CheckpointError(f"{tokens.where}: LogitScore needs a chat template of query and document")
-    prompt, instruction = _pair_prompt(ChatTemplate(text.chat_template, text.special_tokens), tokens.where)
-    ids = tokens.integer("true_token_id"), tokens.integer("false_token_id")
+        raise CheckpointError(f"{score_config.where}: LogitScore needs a chat template of query and document")
+    prompt, instruction = _pair_prompt(ChatTemplate(text.chat_template, text.special_tokens), score_config.where)
+    ids = score_config.integer("true_token_id"), score_config.integer("false_token_id")
     if max(ids) >= checkpoint.tensors["decoder.projection.weight"].shape[0]:
         raise CheckpointError(
-            f"{tokens.where}: true_token_id and false_token_id should be of the vocabulary, are {ids}"
+            f"{score_config.where}: true_token_id and false_token_id should be of the vocabulary, are {ids}"
         )
     reranker = checkpoint.as_reranker(*ids, prompt)
     assert isinstance(reranker.input, EncoderText)
@@ -331,7 +335,7 @@ def _read_reranker(
     if pair_text.default_prompt is None:
         if instruction is None:
             fault = "the chat template has no instruction of its own, nor is a prompt named"
-            raise CheckpointError(f"{tokens.where}: {fault}")
+            raise CheckpointError(f"{score_config.where}: {fault}")
         pair_text = dataclasses.replace(pair_text, prompts={**pair_text.prompts, "": instruction}, default_prompt="")
     length = settings.optional_size("max_seq_length") or pair_text.max_length
     pair_text = dataclasses.replace(pair_text, max_length=length, scores=pair_text.scores or "sigmoid")
@@ -341,15 +345,17 @@ def _read_reranker(
 def _pair_prompt(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
     """(the prompt that the template makes of an instruction and a pair, the template's default instruction or None)."""
     conversation = [{"role": role, "content": placeholder} for role, placeholder in PLACEHOLDERS.items()]
-    text, default = template.render(conversation, False), template.render(conversation[1:], False)
+    text, default_text = template.render(conversation, False), template.render(conversation[1:], False)
     placeholders = "".join(PLACEHOLDERS.values())
     if "".join(re.findall(f"[{placeholders}]", text)) != placeholders:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
     before, query, document, after = re.split(f"[{placeholders}]", text)
     ending = "".join((query, PLACEHOLDERS["query"], document, PLACEHOLDERS["document"], after))
-    has_default = default.startswith(before) and default.endswith(ending) and len(default) >= len(before) + len(ending)
-    # A token may span two adjacent texts, so only the text behind the document is apart.
-    return PairPrompt("", before, query, document, after), default[len(before) : -len(ending)] if has_default else None
+    has_default = default_text.startswith(before) and default_text.endswith(ending)
+    has_default = has_default and len(default_text) >= len(before) + len(ending)
+    instruction = default_text[len(before) : -len(ending)] if has_default else None
+    # A token may span adjacent texts, so the text before the instruction is no ``before``, which has tokens of its own.
+    return PairPrompt("", before, query, document, after), instruction
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
@@ -359,5 +365,5 @@ READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, 
     "Dropout": lambda folder, prefix, text, width: (text, width),  # only training drops values
     "Normalize": _read_normalize,
     "SpladePooling": _read_splade,
-    "MultiVectorMask": read_mask,
+    "MultiVectorMask": token_vectors.read_mask,
 }

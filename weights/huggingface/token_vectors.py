@@ -1,4 +1,4 @@
-"""Settings of ColBERT, which has a vector for each token: sentence-transformers', PyLate's and those of its authors."""
+"""Settings of ColBERT, which has a vector for each token, from sentence-transformers, PyLate or ColBERT's authors."""
 
 import dataclasses
 import string
@@ -11,7 +11,7 @@ from fastattn.weights.folder import Folder
 # model_type in config_sentence_transformers.json: of PyLate up to version 3, and of sentence-transformers.
 PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
 # The class in config.json of the authors' checkpoints, and the name of the projection there.
-ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
+AUTHORS_CLASS, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
 # Any of these settings shows that PyLate wrote the file; PyLate expands queries unless do_query_expansion is false.
 PYLATE_SETTINGS = tuple(
@@ -19,13 +19,13 @@ PYLATE_SETTINGS = tuple(
     "document_prefix skiplist_words".split()
 )
 QUERY_LENGTH = 32  # where no file has the length
-STRATEGIES = ("fixed", "min")
-# PyLate's name of a prefix -> the prompt that begins with it.
+STRATEGIES = ("fixed", "min")  # of query expansion: longer queries are cut, or stay as they are
+# PyLate's name of a prefix -> the prompt that begins with that prefix.
 PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
 
 
 def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
-    """``text`` with the lengths and the query expansion of the transformer's own settings, where these have some."""
+    """``text`` with the lengths and the query expansion of the transformer's own settings, where there are any."""
     text = dataclasses.replace(
         text,
         query_length=config.optional_size("query_length") or text.query_length,
@@ -38,7 +38,7 @@ def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
     return _with_expansion(config.nested("query_expansion"), text)
 
 
-def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
+def read_top_config(config: JsonObject, text: EncoderText) -> EncoderText:
     """``text`` with PyLate's prefixes and lengths and the similarity of config_sentence_transformers.json."""
     prompts = dict(text.prompts)
     markers = []
@@ -57,8 +57,8 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
             length = settings.query_length or QUERY_LENGTH
             settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=attends)
     if config.string("model_type") == PYLATE:  # PyLate's folders have no modules that mask and normalize
-        skipped = _words(config, "skiplist_words") if config.has("skiplist_words") else tuple(string.punctuation)
-        settings = dataclasses.replace(settings, skipped=skipped)
+        words = _read_strings(config, "skiplist_words", tuple(string.punctuation))
+        settings = dataclasses.replace(settings, skipped=words)
         text = dataclasses.replace(text, normalize=True)
     return dataclasses.replace(text, prompts=prompts, multi_vector=settings)
 
@@ -69,27 +69,27 @@ def read_mask(folder: Folder, prefix: str, text: EncoderText, width: int) -> tup
     if config.values.get("keep_only_token_ids"):
         raise config.error("keep_only_token_ids", "null", config.values["keep_only_token_ids"])
     tasks = config.values.get("skiplist_tasks", ["document"])
-    tasks = (tasks,) if isinstance(tasks, str) else _words(config, "skiplist_tasks", ("document",))
+    tasks = (tasks,) if isinstance(tasks, str) else _read_strings(config, "skiplist_tasks", ("document",))
     settings = dataclasses.replace(
-        text.multi_vector or MultiVectorText(), skipped=_words(config, "skiplist_words"), skipped_in=tasks
+        text.multi_vector or MultiVectorText(), skipped=_read_strings(config, "skiplist_words"), skipped_in=tasks
     )
     return dataclasses.replace(text, multi_vector=settings), width
 
 
-def is_original(config: JsonObject) -> bool:
+def is_by_authors(config: JsonObject) -> bool:
     """Whether config.json names the class of the authors' checkpoints."""
     names = config.values.get("architectures")
-    return isinstance(names, list) and ORIGINAL in names
+    return isinstance(names, list) and AUTHORS_CLASS in names
 
 
-def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
+def read_authors_text(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
     """``text`` with the settings of artifact.metadata or the authors' defaults; does not read the projection."""
     config = read_optional(folder, prefix + METADATA)
     similarity = config.string("similarity", "cosine")
     if similarity not in ("cosine", "l2"):  # both order unit vectors equally
         raise config.error("similarity", "'cosine'", similarity)
-    names = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
-    prompts = {task: f"{config.string(*name)} " for task, name in names.items()}
+    tokens = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
+    prompts = {task: f"{config.string(name, default)} " for task, (name, default) in tokens.items()}
     settings = MultiVectorText(
         document_length=config.optional_size("doc_maxlen"),
         expansion=config.integer("query_maxlen", QUERY_LENGTH, minimum=1),
@@ -101,19 +101,19 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
     return dataclasses.replace(text, prompts=prompts, multi_vector=settings, normalize=True)
 
 
-def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
-    """``text`` with the token that expands queries, by default the mask token, and the side that it is added to.
+def add_expansion_token(text: EncoderText, token_config: JsonObject, where: str) -> EncoderText:
+    """``text`` with the token that expands queries, by default the mask token, and the side that gets this token.
 
-    tokens  tokenizer_config.json
+    token_config  tokenizer_config.json
     """
     settings = text.multi_vector
     if settings is None or settings.expansion == 0:
         return text
     if not settings.expansion_token and not text.mask_token:
         raise CheckpointError(f"{where}: queries are filled up, but the tokenizer has no mask token")
-    side = tokens.choice("padding_side", ("right", "left"), "right")
+    side = token_config.choice("padding_side", ("right", "left"), "right")
     if side == "left" and not settings.expansion_cuts:
-        raise tokens.error("padding_side", "'right' beside query_expansion's strategy 'min'", side)
+        raise token_config.error("padding_side", "'right' beside query_expansion's strategy 'min'", side)
     token = settings.expansion_token or text.mask_token
     settings = dataclasses.replace(settings, expansion_token=token, expansion_left=side == "left")
     return dataclasses.replace(text, multi_vector=settings)
@@ -130,10 +130,10 @@ def _with_expansion(config: JsonObject, text: MultiVectorText) -> MultiVectorTex
     )
 
 
-def _words(config: JsonObject, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-    words = config.values.get(name)
-    if words is None:
+def _read_strings(config: JsonObject, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    strings = config.values.get(name)
+    if strings is None:
         return default
-    if not isinstance(words, list) or not all(map(is_text, words)):
-        raise CheckpointError(f"{config.where}: {name} should be a list of strings, is {shorten(words)}")
-    return tuple(words)
+    if not isinstance(strings, list) or not all(map(is_text, strings)):
+        raise CheckpointError(f"{config.where}: {name} should be a list of strings, is {shorten(strings)}")
+    return tuple(strings)

@@ -10,12 +10,12 @@ from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface import tokenizer_files as builders
-from fastattn.weights.huggingface.tokenizer_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens, template
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens
 
 FILE = "tokenizer.json"
 NO_LIMIT = 2**31 - 1
 Builder = Callable[[OlderFiles], dict[str, Any]]
-# Class of transformers -> the function that makes its tokenizer.json from older files, and the files.
+# Class of transformers -> (the function that makes the class's tokenizer.json from older files, names of those files).
 BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     **dict.fromkeys(
         ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), (builders.bert_tokenizer, ("vocab.txt",))
@@ -31,24 +31,24 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "T5Tokenizer": (builders.t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (builders.deberta_tokenizer, ("spm.model",)),
 }
-# The same for translators, around whose texts are other tokens than these classes add.
+# The same for translators, whose readers put other tokens around texts than these classes do.
 TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "MBartTokenizer": (builders.mbart_tokenizer, ("sentencepiece.bpe.model",)),
     "MBart50Tokenizer": (builders.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
     "PegasusTokenizer": (builders.pegasus_tokenizer, ("spiece.model",)),
 }
-WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
+CAUSAL_CLASSES = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # of language models, without cls_token
 DEFAULT_MASKS = ("[MASK]", "<mask>")  # mask tokens where no file names the mask token
 # model_type -> the tokenizer's class, where no file names the class.
 CLASSES = {
-    kind: f"{name}Tokenizer"
-    for name, kinds in {
+    model_type: f"{name}Tokenizer"
+    for name, model_types in {
         "Bert": "bert distilbert electra nomic_bert", "XLMRoberta": "gte xlm-roberta", "Qwen2": "qwen2 qwen3",
         "T5": "t5 mt5 umt5", "GPT2": "gpt2", "MPNet": "mpnet", "Roberta": "roberta", "Camembert": "camembert",
         "Albert": "albert", "DebertaV2": "deberta-v2", "Bart": "bart", "M2M100": "m2m_100", "MBart": "mbart",
         "Pegasus": "pegasus",
     }.items()
-    for kind in kinds.split()
+    for model_type in model_types.split()
 }  # fmt: skip
 # Classes that give the model token types by default, as in transformers 5.
 TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
@@ -72,7 +72,7 @@ def read_text(
     """
     settings = read_optional(folder, prefix + CONFIG)
     tokenizer, data = read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
-    stated_side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
+    stated_side = str(_as_dict(tokenizer.get("truncation")).get("direction", "right")).lower()
     side = settings.string("truncation_side", stated_side)
     if side not in TRUNCATION_SIDES:
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
@@ -100,10 +100,10 @@ def default_pooling(config: JsonObject) -> tuple[str, ...]:
 
 def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
     """The mask token: the one that a file names, else a default one, if the tokenizer has that token; else ""."""
-    vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
-    added = [token.get("content") for token in _added_tokens(tokenizer)]
-    own_mask = read_added_tokens(folder, prefix, settings).content("mask_token", "")
-    return next((mask for mask in (own_mask, *DEFAULT_MASKS) if mask and (mask in added or mask in vocabulary)), "")
+    vocabulary = _as_dict(_as_dict(tokenizer.get("model")).get("vocab"))
+    contents = [token.get("content") for token in _added_tokens(tokenizer)]
+    own_mask = read_added_tokens(folder, prefix, settings).content("mask_token", {})
+    return next((mask for mask in (own_mask, *DEFAULT_MASKS) if mask and (mask in contents or mask in vocabulary)), "")
 
 
 def read_tokenizer(
@@ -117,12 +117,12 @@ def read_tokenizer(
         if folder.contains(file_prefix + FILE):
             data, where = bytes(folder.read(file_prefix + FILE)), folder.where(file_prefix + FILE)
             tokenizer = _parse(data, where)
-            changed = _follow_settings(tokenizer, settings, class_name)
-            if settings.nested("auto_map").has("AutoTokenizer"):  # transformers' own classes do not change a file
-                changed |= _add_end_tokens(tokenizer, settings, read_added_tokens(folder, file_prefix, settings))
-            changed |= _fit_to_rows(tokenizer, rows, where)
+            is_changed = _set_normalizer(tokenizer, settings, class_name)
+            if settings.nested("auto_map").has("AutoTokenizer"):  # other classes leave the file as it is
+                is_changed |= _add_end_tokens(tokenizer, settings, read_added_tokens(folder, file_prefix, settings))
+            is_changed |= _fit_to_rows(tokenizer, rows, where)
             _check_agreement(folder, file_prefix, tokenizer, settings, class_name)
-            return tokenizer, json.dumps(tokenizer).encode() if changed else data
+            return tokenizer, json.dumps(tokenizer).encode() if is_changed else data
         if builder is not None and all(folder.contains(file_prefix + file) for file in files):
             tokens = read_added_tokens(folder, prefix, settings)
             tokenizer = builder(OlderFiles(folder, file_prefix, settings, tokens, rows))
@@ -150,7 +150,7 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
     return tokenizer
 
 
-def _object(value: object) -> dict[str, Any]:
+def _as_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
@@ -159,21 +159,21 @@ def _added_tokens(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
     return [token for token in entries if isinstance(token, dict)] if isinstance(entries, list) else []
 
 
-def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, class_name: str) -> bool:
-    """Set a BertNormalizer as tokenizer_config.json says; returns whether that changes the normalizer."""
-    normalizer = _object(tokenizer.get("normalizer"))
+def _set_normalizer(tokenizer: dict[str, Any], settings: JsonObject, class_name: str) -> bool:
+    """Set a BertNormalizer as tokenizer_config.json says; returns whether a setting differed."""
+    normalizer = _as_dict(tokenizer.get("normalizer"))
     if normalizer.get("type") != "BertNormalizer" or class_name not in BUILDERS:
         return False
-    changed = False
+    is_changed = False
     for name, normalizer_name in NORMALIZER_SETTINGS.items():
         if settings.has(name) and normalizer.get(normalizer_name) != settings.boolean(name):
             normalizer[normalizer_name] = settings.boolean(name)
-            changed = True
-    return changed
+            is_changed = True
+    return is_changed
 
 
 def _add_end_tokens(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
-    """Add the end tokens that tokenizer_config.json demands if tokenizer.json adds none; returns whether it added some.
+    """If tokenizer.json adds no tokens, add the end tokens that tokenizer_config.json demands; returns whether any.
 
     gte-Qwen2 has such files: its own code adds the tokens.
     """
@@ -183,12 +183,13 @@ def _add_end_tokens(tokenizer: dict[str, Any], settings: JsonObject, tokens: Add
         return False
     ids = _token_ids(tokenizer)
     bos, eos = (
-        [content] if name in names and (content := tokens.content(name, "")) in ids else []
+        [content] if name in names and (content := tokens.content(name, {})) in ids else []
         for name in ("bos_token", "eos_token")
     )
     if bos or eos:
-        ends = template([*bos, "A", *eos], [*bos, "A", *eos, *bos, "B", *eos], ids)
-        tokenizer["post_processor"] = {"type": "Sequence", "processors": [processor, ends]} if processor else ends
+        template = builders.text_template([*bos, "A", *eos], [*bos, "A", *eos, *bos, "B", *eos], ids)
+        sequence = {"type": "Sequence", "processors": [processor, template]}
+        tokenizer["post_processor"] = sequence if processor else template
     return bool(bos or eos)
 
 
@@ -197,24 +198,24 @@ def _fit_to_rows(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
 
     Raises CheckpointError where another token, or a special token that every text gets, has no row.
     """
-    vocabulary = _object(tokenizer.get("model")).get("vocab")
-    ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
+    vocabulary = _as_dict(tokenizer.get("model")).get("vocab")
+    ids = {index: token for token, index in _as_dict(vocabulary).items() if type(index) is int}
     if isinstance(vocabulary, list):
         ids = {len(vocabulary) - 1: shorten(vocabulary[-1])} if vocabulary else {}
-    added = _added_tokens(tokenizer)
-    with_rows = [
-        token for token in added if type(token.get("id")) is not int or token["id"] < rows or not token.get("special")
+    added_tokens = _added_tokens(tokenizer)
+    tokens_with_rows = [
+        one for one in added_tokens if type(one.get("id")) is not int or one["id"] < rows or not one.get("special")
     ]
-    ids |= {token["id"]: token.get("content") for token in with_rows if type(token.get("id")) is int}
+    ids |= {token["id"]: token.get("content") for token in tokens_with_rows if type(token.get("id")) is int}
     ids |= {index: token for token, index in _special_tokens(tokenizer.get("post_processor"))}
-    greatest = max(ids, default=0)
-    if greatest >= rows:
+    greatest_id = max(ids, default=0)
+    if greatest_id >= rows:
         raise CheckpointError(
-            f"{where}: {shorten(ids[greatest])} has the id {greatest}, but the embedding has {rows} rows"
+            f"{where}: {shorten(ids[greatest_id])} has the id {greatest_id}, but the embedding has {rows} rows"
         )
-    if len(with_rows) < len(added):
-        tokenizer["added_tokens"] = with_rows
-    return len(with_rows) < len(added)
+    if len(tokens_with_rows) < len(added_tokens):
+        tokenizer["added_tokens"] = tokens_with_rows
+    return len(tokens_with_rows) < len(added_tokens)
 
 
 def _special_tokens(processor: object) -> Iterator[tuple[str, int]]:
@@ -223,8 +224,8 @@ def _special_tokens(processor: object) -> Iterator[tuple[str, int]]:
         case {"type": "Sequence", "processors": list(steps)}:
             for step in steps:
                 yield from _special_tokens(step)
-        case {"type": "TemplateProcessing", "special_tokens": dict(special)}:
-            for token in special.values():
+        case {"type": "TemplateProcessing", "special_tokens": dict(entries)}:
+            for token in entries.values():
                 match token:
                     case {"ids": list(ids), "tokens": list(tokens)}:
                         yield from ((token, index) for token, index in zip(tokens, ids) if type(index) is int)
@@ -235,9 +236,9 @@ def _special_tokens(processor: object) -> Iterator[tuple[str, int]]:
 def _check_agreement(
     folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, class_name: str
 ) -> None:
-    """Raise CheckpointError where two files give a special token around a text different ids.
+    """Raise CheckpointError where files disagree on the ids of special tokens around a text, or on the first and last.
 
-    Other tokens, flags and padding may differ: they do not change ids.
+    Other tokens, flags and padding do not change a text's ids, and may differ.
     """
     where = folder.where(prefix + FILE)
     special_ids = {token: index for token, index in _special_tokens(tokenizer.get("post_processor")) if is_text(token)}
@@ -253,7 +254,7 @@ def _check_agreement(
                 raise CheckpointError(
                     f"{where}: puts {shorten(token)} around a text as id {index}, in {file} it is {ids[token]}"
                 )
-    if class_name in BUILDERS and class_name not in WITHOUT_PAIRS and special_ids:
+    if class_name in BUILDERS and class_name not in CAUSAL_CLASSES and special_ids:
         for name in ("cls_token", "sep_token"):
             content = tokens.by_name.get(name, {}).get("content")
             if content is not None and token_ids.get(content) not in special_ids.values():
@@ -265,7 +266,7 @@ def _check_agreement(
 
 def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
     """token -> id of added tokens, and of the vocabulary's tokens if the vocabulary is an object."""
-    vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
+    vocabulary = _as_dict(_as_dict(tokenizer.get("model")).get("vocab"))
     ids = {
         str(token["content"]): token.get("id") for token in _added_tokens(tokenizer) if is_text(token.get("content"))
     }
@@ -274,7 +275,7 @@ def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
 
 def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
     """id -> token of a tokenizer.json, with added tokens."""
-    vocabulary = _object(tokenizer.get("model")).get("vocab")
+    vocabulary = _as_dict(tokenizer.get("model")).get("vocab")
     entries = vocabulary if isinstance(vocabulary, list) else []
     tokens = {i: str(entry[0]) for i, entry in enumerate(entries) if isinstance(entry, (list, tuple)) and entry}
     return tokens | {index: token for token, index in _token_ids(tokenizer).items()}
@@ -284,7 +285,7 @@ def tokens_around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tupl
     """(tokens before a text, tokens behind a text) that a tokenizer.json adds."""
     match tokenizer.get("post_processor"):
         case {"type": "TemplateProcessing", "single": list(pieces)}:
-            tokens = [_object(_object(piece).get("SpecialToken")).get("id") for piece in pieces]
+            tokens = [_as_dict(_as_dict(piece).get("SpecialToken")).get("id") for piece in pieces]
             position = tokens.index(None) if None in tokens else len(tokens)
             return tuple(map(str, tokens[:position])), tuple(map(str, tokens[position + 1 :]))
         case {"sep": [str(sep), int()], "cls": [str(cls), int()]}:
@@ -294,6 +295,6 @@ def tokens_around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tupl
 
 def unknown_token(tokenizer: dict[str, Any]) -> str:
     """The unknown token of a tokenizer.json; <unk> where the file names none."""
-    model = _object(tokenizer.get("model"))
+    model = _as_dict(tokenizer.get("model"))
     index, token = model.get("unk_id"), model.get("unk_token")
     return str(token) if is_text(token) else tokens_by_id(tokenizer).get(index if type(index) is int else -1, "<unk>")

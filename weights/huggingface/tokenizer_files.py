@@ -1,7 +1,7 @@
 """A tokenizer.json assembled from older files: vocab.txt, vocab.json and merges.txt, or a sentencepiece model.
 
-Each equals what transformers builds from the same files. DeBERTa's is what transformers' convert_slow_tokenizer makes,
-which normalizes as sentencepiece does; the class that replaces it in transformers 5 omits the file's own rules.
+Each equals the tokenizer that transformers builds from the same files. DeBERTa's equals convert_slow_tokenizer's, which
+has the normalizer rules of spm.model; the class that transformers 5 has instead omits these rules.
 """
 
 import base64
@@ -30,11 +30,12 @@ from fastattn.weights.folder import Folder
 CONFIG = "tokenizer_config.json"
 # Names of special tokens, in the order in which transformers gives ids to tokens that a vocabulary lacks.
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-EXTRA_NAMES = ("additional_special_tokens", "extra_special_tokens")
+EXTRA_NAMES = ("additional_special_tokens", "extra_special_tokens")  # of lists of further special tokens
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 MOST_ADDED_TOKENS = 1 << 16
 
-Token = dict[str, Any]  # an entry of added_tokens in tokenizer.json, without the id
+Json = dict[str, Any]  # an object of a tokenizer.json
+Token = Json  # an entry of its added_tokens, without the id
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,17 @@ class AddedTokens:
     def with_extra(self, tokens: list[Token]) -> "AddedTokens":
         return replace(self, extra_tokens=self.extra_tokens + [_token(token, self.where) for token in tokens])
 
-    def content(self, name: str, default: str) -> str:
-        return str(self.by_name[name]["content"]) if name in self.by_name else default
+    def content(self, name: str, defaults: Mapping[str, Any]) -> str:
+        """The content of a named token, else that of ``defaults``, else ""."""
+        token = self.by_name.get(name, defaults.get(name, ""))
+        return str(token["content"] if isinstance(token, dict) else token)
 
     def with_ids(self, vocabulary: Mapping[str, int], defaults: Mapping[str, str | Token]) -> list[Token]:
         """The ``added_tokens`` of a tokenizer.json, by id; a token that the vocabulary lacks gets the next id.
 
         vocabulary  token -> id
         defaults    name -> token: the named tokens that this class of tokenizers has
-        Raises CheckpointError where a file states another id.
+        Raises CheckpointError where a file states another id than the assigned one.
         """
         tokens: dict[str, tuple[int, Token]] = {}
         by_name = {**{name: _token(token, "") for name, token in defaults.items()}, **self.by_name}
@@ -72,28 +75,28 @@ class AddedTokens:
             next_id += index == next_id
             tokens[content] = (index, overrides.get(content, token))
         for index, token in self.by_id.items():
-            assigned = tokens[token["content"]][0]
-            if assigned != index:
-                raise CheckpointError(
-                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {assigned}"
-                )
+            content, (assigned_id, _) = token["content"], tokens[token["content"]]
+            if assigned_id != index:
+                fault = f"{shorten(content)} has the id {index}, by the vocabulary it is {assigned_id}"
+                raise CheckpointError(f"{self.where}: {fault}")
         return [{"id": index} | token for index, token in sorted(tokens.values(), key=lambda pair: pair[0])]
 
 
 def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedTokens:
     """The tokens that tokenizer_config.json (``config``) states, else those of older files."""
-    values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA_NAMES)}
+    values: Json = {name: config.values.get(name) for name in (*NAMES, *EXTRA_NAMES)}
     where = config.where
-    decoder = config.nested("added_tokens_decoder").values
-    by_id = {_index(index, where): _token(token, where) for index, token in decoder.items()}
-    if not decoder:
+    entries = config.nested("added_tokens_decoder").values
+    by_id = {_parse_id(index, where): _token(token, where) for index, token in entries.items()}
+    if not entries:
         values |= read_optional(folder, prefix + "special_tokens_map.json").values
-        added = read_optional(folder, prefix + "added_tokens.json")
-        where = added.where if folder.contains(prefix + "added_tokens.json") else where
-        by_id = {_index(index, where): _token(token, where, special=False) for token, index in added.values.items()}
+        ids_file = read_optional(folder, prefix + "added_tokens.json")
+        where = ids_file.where if folder.contains(prefix + "added_tokens.json") else where
+        ids = ids_file.values
+        by_id = {_parse_id(ids[token], where): _token(token, where, special=False) for token in ids}
     if len(by_id) > MOST_ADDED_TOKENS:
         raise CheckpointError(f"{where}: {len(by_id)} added tokens, more than {MOST_ADDED_TOKENS}")
-    by_content = {token["content"]: token for token in by_id.values()} if decoder else {}
+    by_content = {token["content"]: token for token in by_id.values()} if entries else {}
     by_name = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     by_name = {name: by_content.get(token["content"], token) | {"special": True} for name, token in by_name.items()}
     lists = [values.get(name) for name in EXTRA_NAMES]
@@ -102,7 +105,7 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     return AddedTokens(by_name, extra_tokens, by_id, where)
 
 
-def _index(value: object, where: str) -> int:
+def _parse_id(value: object, where: str) -> int:
     index = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
     if type(index) is not int or not 0 <= index < 1 << 31:
         raise CheckpointError(f"{where}: the id of an added token should be a number of 31 bits, is {shorten(value)}")
@@ -123,11 +126,12 @@ def _token(value: object, where: str, special: bool = True) -> Token:
 
 
 END_OF_TEXT = "<|endoftext|>"
-CL100K = (  # splits into words; COUNT: how many digits make one word
+CL100K = (  # pattern of a word; COUNT: how many digits make one word
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{COUNT}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LONGEST_WORD = 100  # characters; a longer word becomes the unknown token
+# Default special tokens of classes of tokenizers.
 BERT = dict(zip(NAMES[2:], ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")))
 ROBERTA = dict(zip(NAMES, ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")))
 MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": {"content": "<mask>", "lstrip": True}}
@@ -144,87 +148,87 @@ class OlderFiles:
     rows: int  # of the embedding
 
 
-def bert_tokenizer(files: OlderFiles) -> dict[str, Any]:
+def bert_tokenizer(files: OlderFiles) -> Json:
     tokenizer, ids = _word_piece(files, BERT)
-    cls, sep = (files.tokens.content(name, BERT[name]) for name in ("cls_token", "sep_token"))
-    return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
+    cls, sep = (files.tokens.content(name, BERT) for name in ("cls_token", "sep_token"))
+    return tokenizer | {"post_processor": text_template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
 
 
-def mpnet_tokenizer(files: OlderFiles) -> dict[str, Any]:
+def mpnet_tokenizer(files: OlderFiles) -> Json:
     tokenizer, ids = _word_piece(files, MPNET)
-    return tokenizer | {"post_processor": _roberta_processing(files.tokens, ids, True, False)}
+    return tokenizer | {"post_processor": _roberta_processing(files.tokens, ids, trim_offsets=True, prefix_space=False)}
 
 
-def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    needed = ("unk_token", "cls_token", "sep_token")
-    model, added, ids = _byte_pairs(files, ROBERTA, needed)
-    space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
-    processor = _roberta_processing(files.tokens, ids, trim, space)
-    return assemble(model, added, None, _byte_level(space), _byte_level(space)) | {"post_processor": processor}
+def roberta_tokenizer(files: OlderFiles) -> Json:
+    names = ("unk_token", "cls_token", "sep_token")
+    model, added_tokens, ids = _byte_pairs(files, ROBERTA, names)
+    prefix_space = files.config.boolean("add_prefix_space", False)
+    processor = _roberta_processing(files.tokens, ids, files.config.boolean("trim_offsets", True), prefix_space)
+    byte_level = _byte_level(prefix_space)
+    return assemble(model, added_tokens, None, byte_level, byte_level) | {"post_processor": processor}
 
 
-def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    model, added, _ = _byte_pairs(files, dict.fromkeys(NAMES[:3], END_OF_TEXT))
+def gpt2_tokenizer(files: OlderFiles) -> Json:
+    model, added_tokens, _ = _byte_pairs(files, dict.fromkeys(NAMES[:3], END_OF_TEXT))
     byte_level = _byte_level(files.config.boolean("add_prefix_space", False))
-    return assemble(model, added, None, byte_level, byte_level)
+    return assemble(model, added_tokens, None, byte_level, byte_level)
 
 
-def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    model, added, _ = _byte_pairs(files, dict.fromkeys(("eos_token", "unk_token", "pad_token"), END_OF_TEXT))
-    words = {"Regex": CL100K.replace("COUNT", "1")}
-    split = {"type": "Split", "pattern": words, "behavior": "Isolated", "invert": False}
-    steps = [split, _byte_level(files.config.boolean("add_prefix_space", False)) | {"use_regex": False}]
-    return assemble(model, added, {"type": "NFC"}, {"type": "Sequence", "pretokenizers": steps}, _byte_level(True))
+def qwen2_tokenizer(files: OlderFiles) -> Json:
+    model, added_tokens, _ = _byte_pairs(files, dict.fromkeys(("eos_token", "unk_token", "pad_token"), END_OF_TEXT))
+    word_pattern = {"Regex": CL100K.replace("COUNT", "1")}
+    split = {"type": "Split", "pattern": word_pattern, "behavior": "Isolated", "invert": False}
+    pre_tokenizers = [split, _byte_level(files.config.boolean("add_prefix_space", False)) | {"use_regex": False}]
+    pre_tokenizer = {"type": "Sequence", "pretokenizers": pre_tokenizers}
+    return assemble(model, added_tokens, {"type": "NFC"}, pre_tokenizer, _byte_level(True))
 
 
-def _byte_level(space: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
+def _byte_level(prefix_space: bool) -> Json:
+    return {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
 
 
 def _byte_pairs(
-    files: OlderFiles, defaults: dict[str, str], needed: tuple[str, ...] = ()
-) -> tuple[dict[str, Any], list[Token], dict[str, int]]:
+    files: OlderFiles, defaults: dict[str, str], needed_names: tuple[str, ...] = ()
+) -> tuple[Json, list[Token], dict[str, int]]:
     """(model of byte pairs, added tokens, the ids of all tokens) of a vocab.json and a merges.txt."""
     name = files.prefix + "vocab.json"
     vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
-    added, ids = assign_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
-    return pairs_model(vocabulary, _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)), added, ids
+    added_tokens, ids = assign_ids(files.tokens, vocabulary, defaults, needed_names, files.folder.where(name))
+    merges = _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)
+    return pairs_model(vocabulary, merges), added_tokens, ids
 
 
-def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], ignore_merges: bool = False) -> dict[str, Any]:
+def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], ignore_merges: bool = False) -> Json:
     """The model of a tokenizer.json of byte pairs; ``ignore_merges``: a piece that is a token needs no merges."""
     settings = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
     flags = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": ignore_merges}
     return {"type": "BPE"} | settings | flags | {"vocab": vocabulary, "merges": merges}
 
 
-def assemble(
-    model: object, added: object, normalizer: object, pre_tokenizer: object, decoder: object
-) -> dict[str, Any]:
-    fields = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
+def assemble(model: object, added_tokens: object, normalizer: object, pre_tokenizer: object, decoder: object) -> Json:
+    fields = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added_tokens}
     return fields | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 
 
 def assign_ids(
-    tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
+    tokens: AddedTokens, vocabulary: dict[str, int], defaults: Json, needed_names: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
     """(the added tokens, the ids of all tokens).
 
-    needed  names of tokens without which no text can be encoded. Raises CheckpointError where the vocabulary lacks
-            such a token, unless a file states its id, which is not enough for the unknown token
+    needed_names  names of tokens that each text needs. Raises CheckpointError where the vocabulary lacks one of them,
+                  unless a file states the token's id; an unknown token must be in the vocabulary
     """
-    with_ids = {token["content"] for token in tokens.by_id.values()}
-    for name in needed:
-        default = defaults[name]
-        content = tokens.content(name, default if isinstance(default, str) else default["content"])
-        if content not in vocabulary and (name == "unk_token" or content not in with_ids):
+    contents_with_id = {token["content"] for token in tokens.by_id.values()}
+    for name in needed_names:
+        content = tokens.content(name, defaults)
+        if content not in vocabulary and (name == "unk_token" or content not in contents_with_id):
             raise CheckpointError(f"{where}: lacks the {name} {shorten(content)}")
-    added = tokens.with_ids(vocabulary, defaults)
-    return added, vocabulary | {token["content"]: token["id"] for token in added}
+    added_tokens = tokens.with_ids(vocabulary, defaults)
+    return added_tokens, vocabulary | {token["content"]: token["id"] for token in added_tokens}
 
 
-def chat_template(default: str, tool_use: str) -> str:
-    """One Jinja template of two, of which ``tool_use`` is for conversations with tools; either may be ""."""
+def join_chat_templates(default: str, tool_use: str) -> str:
+    """One Jinja template: ``tool_use`` for conversations with tools, else ``default``; ``default`` where one is ""."""
     if not default or not tool_use:
         return default
     # jinja2 drops a line's end behind a tag and at a template's end, and nothing before a tag with "+".
@@ -232,53 +236,41 @@ def chat_template(default: str, tool_use: str) -> str:
     return f"{{% if tools is not none %}}\n{tool_use}{{%+ else %}}\n{default}{{%+ endif %}}"
 
 
-def template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> dict[str, Any]:
-    """A TemplateProcessing of tokens and the texts "A" and "B"; B and tokens behind have the type ``second_type``."""
-    special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
+def text_template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> Json:
+    """A TemplateProcessing of tokens and the texts "A" and "B"; B and all tokens behind B have type ``second_type``."""
+    special_tokens = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
-    def pieces(tokens: list[str]) -> list[dict[str, Any]]:
+    def pieces(tokens: list[str]) -> list[Json]:
         entries, type_id = [], 0
         for token in tokens:
             type_id = second_type if token == "B" else type_id
             entries.append({"Sequence" if token in ("A", "B") else "SpecialToken": {"id": token, "type_id": type_id}})
         return entries
 
-    return {
-        "type": "TemplateProcessing",
-        "single": pieces(single),
-        "pair": pieces(pair),
-        "special_tokens": dict(sorted(special.items())),
-    }
+    processing = {"type": "TemplateProcessing", "single": pieces(single), "pair": pieces(pair)}
+    return processing | {"special_tokens": dict(sorted(special_tokens.items()))}
 
 
-def _roberta_processing(tokens: AddedTokens, ids: dict[str, int], trim: bool, space: bool) -> dict[str, Any]:
-    cls, sep = tokens.content("cls_token", "<s>"), tokens.content("sep_token", "</s>")
-    flags = {"trim_offsets": trim, "add_prefix_space": space}
+def _roberta_processing(tokens: AddedTokens, ids: dict[str, int], trim_offsets: bool, prefix_space: bool) -> Json:
+    cls, sep = tokens.content("cls_token", ROBERTA), tokens.content("sep_token", ROBERTA)
+    flags = {"trim_offsets": trim_offsets, "add_prefix_space": prefix_space}
     return {"type": "RobertaProcessing", "sep": [sep, ids[sep]], "cls": [cls, ids[cls]]} | flags
 
 
-def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+def _word_piece(files: OlderFiles, defaults: Json) -> tuple[Json, dict[str, int]]:
     """(tokenizer.json without a post-processor, the ids of all tokens)."""
     name, config = files.prefix + "vocab.txt", files.config
     vocabulary = read_lines(files.folder, name, files.rows)
-    needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = assign_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
-    model = {
-        "type": "WordPiece",
-        "unk_token": files.tokens.content("unk_token", "[UNK]"),
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": LONGEST_WORD,
-        "vocab": vocabulary,
-    }
-    normalizer = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": config.boolean("tokenize_chinese_chars", True),
-        "strip_accents": config.boolean("strip_accents") if config.has("strip_accents") else None,
-        "lowercase": config.boolean("do_lower_case", True),
-    }
+    names = ("unk_token", "cls_token", "sep_token")
+    added_tokens, ids = assign_ids(files.tokens, vocabulary, defaults, names, files.folder.where(name))
+    model: Json = {"type": "WordPiece", "unk_token": files.tokens.content("unk_token", defaults)}
+    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": LONGEST_WORD, "vocab": vocabulary}
+    normalizer: Json = {"type": "BertNormalizer", "clean_text": True}
+    normalizer["handle_chinese_chars"] = config.boolean("tokenize_chinese_chars", True)
+    normalizer["strip_accents"] = config.boolean("strip_accents") if config.has("strip_accents") else None
+    normalizer["lowercase"] = config.boolean("do_lower_case", True)
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    return assemble(model, added, normalizer, {"type": "BertPreTokenizer"}, decoder), ids
+    return assemble(model, added_tokens, normalizer, {"type": "BertPreTokenizer"}, decoder), ids
 
 
 def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, int]:
@@ -310,10 +302,10 @@ def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
 
 
 def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[list[str]]:
-    """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both tokens and their merger."""
+    """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both tokens and the merged one."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(decode(folder.read(name), folder.where(name)).split("\n"), 1):
+    for number, line in enumerate(decode(folder.read(name), where).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
         pair = line.rstrip("\r").split(" ")
@@ -329,7 +321,7 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
 UNIGRAM, PAIRS = 1, 2  # types of models
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4  # types of pieces
 SPACE = "\u2581"
-# Each cut of a piece into two tokens is a merge: real vocabularies have two or three merges a piece.
+# Bounds of ``merges_by_scores``: characters of a piece, merges for each token (real vocabularies have two or three).
 LONGEST_PIECE, MOST_MERGES = 256, 16
 UNLIKELY = -100.0  # score of a piece that should occur in no text
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
@@ -359,7 +351,7 @@ class Spm:
     pieces: Scores
     types: list[int]
     rules: bytes
-    where: str
+    where: str  # the name of the model's file in errors
 
     @property
     def unknown_id(self) -> int:
@@ -370,7 +362,7 @@ class Spm:
 
     @property
     def symbols(self) -> list[Token]:
-        """Control pieces and user symbols, as added tokens: these are found before a text is split."""
+        """Control pieces and user symbols, as added tokens, which a tokenizer finds before it splits a text."""
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         return [
             {"content": piece} | flags | {"special": piece_type == CONTROL}
@@ -378,138 +370,140 @@ class Spm:
             if piece_type in (CONTROL, USER)
         ]
 
-    def normalizers(self) -> list[dict[str, Any]]:
+    def normalizers(self) -> list[Json]:
         rules = base64.b64encode(self.rules).decode()
         return [{"type": "Precompiled", "precompiled_charsmap": rules}] if self.rules else []
 
 
-def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Its vocabulary has fairseq's four tokens, the pieces after the first three, a mask."""
+def xlm_roberta_tokenizer(files: OlderFiles) -> Json:
+    """The vocabulary has fairseq's four tokens, the pieces after the first three, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     if NORMAL in spm.types[:3]:
         raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
     names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
-    *first, mask = ((_content(files.tokens, ROBERTA, name), 0.0) for name in names)
-    scores = [*first, *spm.pieces[3:], mask]
+    *first_scores, mask = ((files.tokens.content(name, ROBERTA), 0.0) for name in names)
+    scores = [*first_scores, *spm.pieces[3:], mask]
     return _fairseq_tokenizer(spm, scores, files, XLM_ROBERTA)
 
 
-def camembert_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Its vocabulary has fairseq's five tokens, the pieces after the first, a mask."""
+def camembert_tokenizer(files: OlderFiles) -> Json:
+    """The vocabulary has fairseq's five tokens, the pieces after the first, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
-    pad, unk, mask = (_content(files.tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
-    first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
-    return _fairseq_tokenizer(spm, [*first, *spm.pieces[1:], (mask, 0.0)], files, CAMEMBERT)
+    pad, unk, mask = (files.tokens.content(name, ROBERTA) for name in ("pad_token", "unk_token", "mask_token"))
+    first_scores = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
+    return _fairseq_tokenizer(spm, [*first_scores, *spm.pieces[1:], (mask, 0.0)], files, CAMEMBERT)
 
 
-def _fairseq_tokenizer(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, str | Token]) -> dict[str, Any]:
-    needed = ("unk_token", "bos_token", "eos_token")
-    tokenizer, ids = _unigrams(spm, scores, 3, files.tokens, defaults, needed, spm.normalizers(), _words(files.config))
-    bos, eos = (_content(files.tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
-    processor = template([bos, "A", eos], [bos, "A", eos, eos, "B", eos], ids, second_type=0)
+def _fairseq_tokenizer(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, str | Token]) -> Json:
+    names = ("unk_token", "bos_token", "eos_token")
+    tokenizer, ids = _unigrams(
+        spm, scores, 3, files.tokens, defaults, names, spm.normalizers(), _splitters(files.config)
+    )
+    bos, eos = (files.tokens.content(name, ROBERTA) for name in ("bos_token", "eos_token"))
+    processor = text_template([bos, "A", eos], [bos, "A", eos, eos, "B", eos], ids, second_type=0)
     return tokenizer | {"post_processor": processor}
 
 
-def mbart_tokenizer(files: OlderFiles, languages: int = MBART_COUNT) -> dict[str, Any]:
-    """XLM-RoBERTa's, with languages before the mask; the model's reader adds the tokens around a text."""
+def mbart_tokenizer(files: OlderFiles, language_count: int = MBART_COUNT) -> Json:
+    """XLM-RoBERTa's vocabulary, with languages before the mask; the model's reader adds the tokens around a text."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
-    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    codes = MBART_LANGUAGES.split()[:languages]
-    scores = [*first, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
-    steps = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
-    needed = ("unk_token", "eos_token")
-    return _unigrams(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], codes)[0]
+    first_scores = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    codes = MBART_LANGUAGES.split()[:language_count]
+    scores = [*first_scores, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
+    normalizers = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
+    names = ("unk_token", "eos_token")
+    return _unigrams(spm, scores, 3, files.tokens, XLM_ROBERTA, names, normalizers, [_metaspace("always")], codes)[0]
 
 
-mbart50_tokenizer = partial(mbart_tokenizer, languages=len(MBART_LANGUAGES.split()))
+mbart50_tokenizer = partial(mbart_tokenizer, language_count=len(MBART_LANGUAGES.split()))
 
 
-def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Its vocabulary has padding, the end, two masks and tokens of training, then the pieces after the first two."""
+def pegasus_tokenizer(files: OlderFiles) -> Json:
+    """The vocabulary has <pad>, </s>, two masks, tokens that only training uses, and the pieces after the first two."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     offset = files.config.integer("offset", 103, minimum=2)
     if offset + len(spm.pieces) > files.rows:
         most = files.rows - len(spm.pieces)
         raise files.config.error("offset", f"at most {most}, the embedding's rows without a piece", offset)
-    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
-    scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special)), *spm.pieces[2:]]
-    steps = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
+    special_tokens = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
+    scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special_tokens)), *spm.pieces[2:]]
+    normalizers = [*spm.normalizers(), _replace({"Regex": " {2,}"}, " ")]
+    unknown_id = spm.unknown_id + offset
     tokenizer, ids = _unigrams(
-        spm, scores, spm.unknown_id + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], special
+        spm, scores, unknown_id, files.tokens, T5, ("eos_token",), normalizers, [_metaspace("always")], special_tokens
     )
-    return tokenizer | {"post_processor": template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
+    return tokenizer | {"post_processor": text_template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
 
 
-def albert_tokenizer(files: OlderFiles) -> dict[str, Any]:
+def albert_tokenizer(files: OlderFiles) -> Json:
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
-    steps: list[dict[str, Any]] = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
+    normalizers: list[Json] = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
     if not files.config.boolean("keep_accents", False):
-        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if files.config.boolean("do_lower_case", True):
-        steps.append({"type": "Lowercase"})
-    return _between_cls_and_sep(spm, files.tokens, ALBERT, steps + spm.normalizers(), _words(files.config))
+        normalizers.append({"type": "Lowercase"})
+    return _cls_sep_tokenizer(spm, files.tokens, ALBERT, normalizers + spm.normalizers(), _splitters(files.config))
 
 
-def deberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
+def deberta_tokenizer(files: OlderFiles) -> Json:
     spm = read_spm(files.folder, files.prefix + "spm.model", files.rows)
-    steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if files.config.boolean("do_lower_case", False) else []
-    steps += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
-    steps.append(_replace({"Regex": " {2,}"}, " "))
+    normalizers: list[Json] = [{"type": "Lowercase"}] if files.config.boolean("do_lower_case", False) else []
+    normalizers += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
+    normalizers.append(_replace({"Regex": " {2,}"}, " "))
     by_punctuation = files.config.boolean("split_by_punct", False)
-    splits: list[dict[str, Any]] = [{"type": "Punctuation", "behavior": "Isolated"}] * by_punctuation
-    return _between_cls_and_sep(spm, files.tokens, DEBERTA, steps, [*splits, _metaspace("always")])
+    splits: list[Json] = [{"type": "Punctuation", "behavior": "Isolated"}] * by_punctuation
+    return _cls_sep_tokenizer(spm, files.tokens, DEBERTA, normalizers, [*splits, _metaspace("always")])
 
 
-def _between_cls_and_sep(
-    spm: Spm,
-    tokens: AddedTokens,
-    defaults: dict[str, str | Token],
-    normalizers: list[dict[str, Any]],
-    pre_tokenizers: list[dict[str, Any]],
-) -> dict[str, Any]:
-    needed = ("cls_token", "sep_token")
-    tokenizer, ids = _unigrams(spm, spm.pieces, spm.unknown_id, tokens, defaults, needed, normalizers, pre_tokenizers)
-    cls, sep = (_content(tokens, DEBERTA, name) for name in needed)
-    return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
+def _cls_sep_tokenizer(
+    spm: Spm, tokens: AddedTokens, defaults: Json, normalizers: list[Json], pre_tokenizers: list[Json]
+) -> Json:
+    names = ("cls_token", "sep_token")
+    tokenizer, ids = _unigrams(spm, spm.pieces, spm.unknown_id, tokens, defaults, names, normalizers, pre_tokenizers)
+    cls, sep = (tokens.content(name, DEBERTA) for name in names)
+    return tokenizer | {"post_processor": text_template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
 
 
-def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Its vocabulary has the pieces, then tokens <extra_id_N> by descending N."""
+def t5_tokenizer(files: OlderFiles) -> Json:
+    """The vocabulary has the pieces, then tokens <extra_id_N> by descending N."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     count = files.config.integer("extra_ids", 100)
     most = min(files.rows - len(spm.pieces), MOST_ADDED_TOKENS)
     if count > most:
         raise files.config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
-    extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
-    scores = spm.pieces + [(token, 0.0) for token in extra]
+    extra_tokens = [f"<extra_id_{i}>" for i in reversed(range(count))]
+    scores = spm.pieces + [(token, 0.0) for token in extra_tokens]
+    pre_tokenizers = _splitters(files.config)
     tokenizer, ids = _unigrams(
-        spm, scores, spm.unknown_id, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), extra
+        spm, scores, spm.unknown_id, files.tokens, T5, ("eos_token",), spm.normalizers(), pre_tokenizers, extra_tokens
     )
-    eos = _content(files.tokens, T5, "eos_token")
-    return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
+    eos = files.tokens.content("eos_token", T5)
+    return tokenizer | {"post_processor": text_template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
 
 
-def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
+def llama_tokenizer(files: OlderFiles) -> Json:
     """Byte pairs with byte fallback; tokenizer_config.json says which special tokens go around a text."""
     spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
     vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
-    normal = [pair for pair, piece_type in zip(spm.pieces, spm.types) if piece_type == NORMAL]
-    merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda pair: -pair[1])], vocabulary, spm.where)
-    added, ids = assign_ids(files.tokens.with_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
+    normal_pieces = [pair for pair, piece_type in zip(spm.pieces, spm.types) if piece_type == NORMAL]
+    by_score = [piece for piece, _ in sorted(normal_pieces, key=lambda pair: -pair[1])]
+    merges = merges_by_scores(by_score, vocabulary, spm.where)
+    added_tokens, ids = assign_ids(files.tokens.with_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
     model = pairs_model(vocabulary, merges) | {"fuse_unk": True, "byte_fallback": True}
-    space = files.config.boolean("add_prefix_space", True)
-    scheme = ("always" if files.config.boolean("legacy", False) else "first") if space else "never"
-    before, after = (
-        [_content(files.tokens, LLAMA, f"{name}_token")] * files.config.boolean(f"add_{name}_token", False)
+    prefix_space = files.config.boolean("add_prefix_space", True)
+    scheme = ("always" if files.config.boolean("legacy", False) else "first") if prefix_space else "never"
+    tokens_before, tokens_after = (
+        [files.tokens.content(f"{name}_token", LLAMA)] * files.config.boolean(f"add_{name}_token", False)
         for name in ("bos", "eos")
     )
-    ends = template([*before, "A", *after], [*before, "A", *after, *before, "B", *after], ids)
-    tokenizer = assemble(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
-    return tokenizer | {"post_processor": ends}
+    single = [*tokens_before, "A", *tokens_after]
+    post_processor = text_template(single, [*single, *tokens_before, "B", *tokens_after], ids)
+    tokenizer = assemble(model, added_tokens, None, _metaspace(scheme) | {"split": False}, spaces_decoder(prefix_space))
+    return tokenizer | {"post_processor": post_processor}
 
 
 def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:
-    """The merges that make ``pieces``, in their order: every cut of a piece into two tokens of ``ids``."""
+    """Merges: all cuts of a piece into two tokens of ``ids``, in the order of ``pieces``. Too many: CheckpointError."""
     most = MOST_MERGES * len(ids)
     cuts = (
         [piece[:cut], piece[cut:]]
@@ -517,19 +511,19 @@ def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list
         for cut in range(1, len(piece))
         if piece[:cut] in ids and piece[cut:] in ids
     )
-    is_short = all(len(piece) <= LONGEST_PIECE for piece in pieces)
-    merges = list(islice(cuts, most + 1)) if is_short else []
-    if not is_short or len(merges) > most:
+    are_short = all(len(piece) <= LONGEST_PIECE for piece in pieces)
+    merges = list(islice(cuts, most + 1)) if are_short else []
+    if not are_short or len(merges) > most:
         raise CheckpointError(
             f"{where}: its {len(ids)} tokens should have at most {LONGEST_PIECE} characters and {most} merges"
         )
     return merges
 
 
-def spaces_decoder(prefix: bool) -> dict[str, Any]:
-    """A decoder: "\u2581" becomes a space, bytes become characters; ``prefix``: the first space is removed."""
-    decoders: list[dict[str, Any]] = [_replace({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
-    strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+def spaces_decoder(prefix_space: bool) -> Json:
+    """A decoder: "\u2581" becomes a space, bytes become characters; ``prefix_space``: the first space is removed."""
+    decoders: list[Json] = [_replace({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+    strip: list[Json] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix_space else []
     return {"type": "Sequence", "decoders": decoders + strip}
 
 
@@ -539,40 +533,36 @@ def _unigrams(
     unknown_id: int,
     tokens: AddedTokens,
     defaults: dict[str, str | Token],
-    needed: tuple[str, ...],
-    normalizers: list[dict[str, Any]],
-    pre_tokenizers: list[dict[str, Any]],
+    needed_names: tuple[str, ...],
+    normalizers: list[Json],
+    pre_tokenizers: list[Json],
     special_tokens: Sequence[str] = (),
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """(tokenizer.json without a post-processor, the ids of all tokens); ``special_tokens``: further such tokens."""
+) -> tuple[Json, dict[str, int]]:
+    """(tokenizer.json without a post-processor, the ids of all tokens); ``special_tokens``: those not in ``spm``."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
-    symbols = spm.symbols + [{"content": token, "special": True} for token in special_tokens]
-    added, ids = assign_ids(tokens.with_extra(symbols), vocabulary, defaults, needed, spm.where)
+    extra_tokens = spm.symbols + [{"content": token, "special": True} for token in special_tokens]
+    added_tokens, ids = assign_ids(tokens.with_extra(extra_tokens), vocabulary, defaults, needed_names, spm.where)
     model = {"type": "Unigram", "unk_id": unknown_id, "vocab": scores, "byte_fallback": False}
     normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
     pre_tokenizer = {"type": "Sequence", "pretokenizers": pre_tokenizers}
-    return assemble(model, added, normalizer, pre_tokenizer, _metaspace("always")), ids
+    return assemble(model, added_tokens, normalizer, pre_tokenizer, _metaspace("always")), ids
 
 
-def _words(config: JsonObject) -> list[dict[str, Any]]:
+def _splitters(config: JsonObject) -> list[Json]:
     """Pre-tokenizers that split at spaces and put a leading space before each word."""
     return [{"type": "WhitespaceSplit"}, _metaspace("always" if config.boolean("add_prefix_space", True) else "never")]
 
 
-def _metaspace(prepend: str) -> dict[str, Any]:
+def _metaspace(prepend: str) -> Json:
     return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prepend, "split": True}
 
 
-def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+def _replace(pattern: dict[str, str], content: str) -> Json:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _content(tokens: AddedTokens, defaults: dict[str, Any], name: str) -> str:
-    return tokens.content(name, defaults[name])
-
-
 def read_spm(folder: Folder, name: str, rows: int, model_type: int = UNIGRAM) -> Spm:
-    """A sentencepiece model of this type, with at most as many pieces as the embedding has rows."""
+    """A sentencepiece model of the type ``model_type``, with at most as many pieces as the embedding has rows."""
     data, where = bytes(folder.read(name)), folder.where(name)
     try:
         check_spm(data)
@@ -586,6 +576,7 @@ def read_spm(folder: Folder, name: str, rows: int, model_type: int = UNIGRAM) ->
 
 
 def _parse_spm(data: bytes, where: str, rows: int, model_type: int) -> Spm:
+    """Field 1 is a piece, 2 the trainer's settings (type: field 3), 3 the normalizer's settings (rules: field 2)."""
     pieces: Scores = []
     types: list[int] = []
     rules = b""

@@ -13,7 +13,7 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.architectures.architecture import architecture_in, refuse
 from fastattn.weights.huggingface.architectures.translator import MOST_POSITIONS, SHARED, TranslatorArchitecture
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
-from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
+from fastattn.weights.huggingface.generation import generation_values, never_produced_ids, read_settings
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
@@ -35,7 +35,7 @@ BUFFERS = (
     ".version",
     ".embed_positions.weights",
     ".embed_positions._float_tensor",
-    ".EncDecAttention.relative_attention_bias.weight",  # T5 never used it
+    ".EncDecAttention.relative_attention_bias.weight",  # which no T5 uses
 )
 
 
@@ -46,7 +46,7 @@ def find_translator(config: JsonObject) -> TranslatorArchitecture:
 
 
 def is_translator(config: JsonObject) -> bool:
-    """Whether the directory is an encoder-decoder's; that of its encoder alone may have the same model_type."""
+    """Whether the directory is an encoder-decoder's; a directory of an encoder alone may have the same model_type."""
     model_type = config.string("model_type")
     return model_type in TRANSLATORS and (model_type not in ENCODERS or find_translator(config).names_class(config))
 
@@ -59,27 +59,28 @@ def read_translator(folder: Folder) -> Checkpoint:
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
     generation = generation_values(folder, config)
-    # the special tokens with which transformers decodes: of generation_config.json, else of config.json
-    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
-    end = merged.get("eos_token_id")
-    if isinstance(end, list) and len(end) == 1:
-        merged["eos_token_id"] = end[0]
-    decoding = JsonObject(merged, config.where)
+    # transformers decodes with the special tokens of generation_config.json, else with those of config.json.
+    values = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end_ids = values.get("eos_token_id")
+    if isinstance(end_ids, list) and len(end_ids) == 1:
+        values["eos_token_id"] = end_ids[0]
+    decoding_config = JsonObject(values, config.where)
     if not architecture.names_class(config):
         raise config.error("architectures", f"one of {', '.join(architecture.classes)}", config.values["architectures"])
     refuse(config, quantization_config={}, pruned_heads={})
     spec = architecture.spec(config)
-    text = architecture.text(folder, config, decoding, spec)
+    text = architecture.text(folder, config, decoding_config, spec)
     settings = read_settings(generation, text.target_vocabulary, generation is not config)
-    suppressed, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
-    for number in suppressed:
+    suppressed_ids = never_produced_ids(generation, [decoding_config.integer("eos_token_id")])
+    rows = spec.stacks["decoder"].vocabulary
+    for number in suppressed_ids:
         if number >= rows:
-            raise decoding.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
+            raise decoding_config.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
     if architecture.suppressed_ids is None:
-        sequences = (*settings.suppress_sequences, *((number,) for number in suppressed))
-        settings, suppressed = replace(settings, suppress_sequences=sequences), []
+        sequences = (*settings.suppress_sequences, *((number,) for number in suppressed_ids))
+        settings, suppressed_ids = replace(settings, suppress_sequences=sequences), []
     else:
-        suppressed += architecture.suppressed_ids(decoding, spec)
+        suppressed_ids += architecture.suppressed_ids(decoding_config, spec)
     text = replace(text, decoding=settings)
     stored, where = read_weights(folder)
     if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
@@ -89,20 +90,20 @@ def read_translator(folder: Folder) -> Checkpoint:
     positions = spec.stacks["encoder"].positions.limit
     if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
         raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
-    _tie(stored, architecture.tied(config))
+    _tie(stored, architecture.tied_names(config))
     tensors: dict[str, Any] = canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT)
     _tie_equal_tables(tensors)
-    if suppressed:
-        tensors["decoder.projection.bias"][suppressed] = -np.inf
+    if suppressed_ids:
+        tensors["decoder.projection.bias"][suppressed_ids] = -np.inf
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
-    """Add to ``stored``, in place, those names of a tied tensor that the file lacks."""
-    shared = next((stored[name] for name in names if name in stored), None)
+    """Add to ``stored``, in place, those names of a tied tensor that the file lacks, and remove SHARED from it."""
+    tied_tensor = next((stored[name] for name in names if name in stored), None)
     for name in names:
-        if name != SHARED and shared is not None:
-            stored.setdefault(name, shared)
+        if name != SHARED and tied_tensor is not None:
+            stored.setdefault(name, tied_tensor)
     if SHARED in names:
         stored.pop(SHARED, None)
 

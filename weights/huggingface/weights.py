@@ -28,6 +28,7 @@ Parser = Callable[[memoryview, str], dict[str, StoredTensor]]
 FILES: dict[str, Parser] = {"model.safetensors": safetensors.parse, "pytorch_model.bin": pytorch.parse}
 INDEX = ".index.json"  # the end of an index's name, where the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
+# Names of weights that an error tells a user to rename.
 VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")
 MISFIT = "tensors do not fit config.json"
 
@@ -60,21 +61,20 @@ def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTe
 
 
 def _read_shards(folder: Folder, prefix: str, name: str, parse: Parser) -> dict[str, StoredTensor]:
-    """The tensors of the files that an index lists, which are all in the index's folder."""
+    """The tensors of the files that an index lists, all in the index's folder; ``name``: the index without INDEX."""
     index = read_object(folder, prefix + name + INDEX)
     suffix = "." + name.rpartition(".")[2]
     files: dict[str, dict[str, StoredTensor]] = {}
     tensors = {}
-    for tensor, shard in index.nested("weight_map").values.items():
+    for tensor_name, shard in index.nested("weight_map").values.items():
         if not isinstance(shard, str) or not shard.endswith(suffix) or any(c in shard for c in "/\\:"):
             raise CheckpointError(
-                f"{index.where}: {shorten(tensor)} should be in a {suffix} file here, is in {shorten(shard)}"
+                f"{index.where}: {shorten(tensor_name)} should be in a {suffix} file here, is in {shorten(shard)}"
             )
         if shard not in files:
             files[shard] = parse(folder.read(prefix + shard), folder.where(prefix + shard))
-        if tensor not in files[shard]:
-            raise CheckpointError(
-                f"{folder.where(prefix + shard)}: lacks {shorten(tensor)}, which its index places there"
-            )
-        tensors[tensor] = files[shard][tensor]
+        if tensor_name not in files[shard]:
+            where = folder.where(prefix + shard)
+            raise CheckpointError(f"{where}: lacks {shorten(tensor_name)}, which its index places there")
+        tensors[tensor_name] = files[shard][tensor_name]
     return tensors

@@ -53,9 +53,9 @@ def recognize(path: Path) -> bool:
 def find_files(folder: Directory) -> list[str]:
     """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
     configuration = read_configuration(folder)
-    possible = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
-    referenced = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
-    return [*filter(folder.contains, possible), *dict.fromkeys(referenced)]
+    optional_files = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
+    named_files = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
+    return [*filter(folder.contains, optional_files), *dict.fromkeys(named_files)]
 
 
 def read(folder: Directory) -> Checkpoint:
@@ -76,7 +76,7 @@ def read(folder: Directory) -> Checkpoint:
     weights = (item for name, item in items.items() if name != SETTINGS)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
-    precision = main_precision((item.stored.dtype.name, item.stored.size) for item in weights)
+    precision = main_precision((item.array.dtype.name, item.array.size) for item in weights)
     details |= configuration.details
     return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.files_read), shortlist)
 
@@ -84,10 +84,10 @@ def read(folder: Directory) -> Checkpoint:
 def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
     if SETTINGS not in items:
         raise CheckpointError(f"{where}: {SETTINGS} is missing, where the model's options should be")
-    stored = items[SETTINGS].stored
-    if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
-        raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
-    return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
+    array = items[SETTINGS].array
+    if array.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
+        raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {array.dtype.name}")
+    return parse_options(array.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
 
 
 END, UNKNOWN = "</s>", "<unk>"
@@ -98,7 +98,7 @@ LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.(
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
-    """The text, with vocabularies as long as the embedding tables; one vocabulary where both sides have one file."""
+    """The text, with vocabularies as long as the embedding tables; one object where both languages share a file."""
     names, rows = configuration.vocabularies, [stack.vocabulary for stack in spec.stacks.values()]
     source, source_model = _read_vocabulary(folder, names[0], rows[0])
     target, target_model = source, source_model
@@ -121,7 +121,7 @@ def translation_text(folder: Folder, configuration: Configuration, spec: ModelSp
         target_model=target_model,
         source_language=languages[0],
         target_language=languages[1],
-        writes_unknowns=configuration.unknowns,
+        writes_unknowns=configuration.allows_unknowns,
         single_sentences=True,
         decoding=configuration.decoding,
     )
@@ -143,7 +143,7 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
             raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
     elif name.endswith((".yml", ".yaml", ".json")):
         by_id = parse_vocabulary(bytes(folder.read(name)), where)
-        # As in Marian, ids of a larger file beyond the rows do not count.
+        # As in Marian, ids for which the embedding has no row are ignored.
         tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
         for index, (old, new) in OLD_NAMES.items():
             if index < len(tokens) and tokens[index] in ("", old):
@@ -162,7 +162,7 @@ def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
         texts.insert(0, information.string("shortName", ""))
-        for key, detail in (("modelName", "model name"), ("type", "size")):
+        for key, detail in (("modelName", "model name"), ("type", "size")):  # for ``fastattn inspect``
             if information.has(key) and len(shorten(information.string(key))) < 80:
                 configuration.details[detail] = information.string(key)
     matches = (match.groups() for text in texts for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
@@ -171,7 +171,7 @@ def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
 
 
 ALPHA = "_QuantMultA"  # the scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME
-# Names of that scale for a projection tied to the embedding table: a transposed table has no name.
+# Names of the scale for a projection tied to the embedding table: a transposed table has no name of its own.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
 
@@ -188,9 +188,9 @@ def read_tensors(
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
     check_sources(mapping, weights, where, "arrays do not fit the model's options")
     tensors = make_tensors(mapping, weights)
-    return (
-        tensors if alphas is False else _with_input_scales(mapping, tensors, architecture, items, bool(alphas), where)
-    )
+    if alphas is False:
+        return tensors
+    return _with_input_scales(mapping, tensors, architecture, items, bool(alphas), where)
 
 
 def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
@@ -208,7 +208,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
         "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{tag}_*{suffix}"),
         "STACK.layers.#.self_attention.qkv.*": linear("STACK_l#_self_*q", "STACK_l#_self_*k", "STACK_l#_self_*v"),
         "STACK.layers.#.self_attention.output.*": linear("STACK_l#_self_*o"),
-        # A norm before the unit has another name than a norm behind.
+        # A norm before the recurrent unit has another name than a norm behind the unit.
         "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{tag}_*{suffix}"),
         "decoder.layers.#.ssru.input.weight": linear("decoder_l#_rnn_W", "decoder_l#_rnn_Wf"),
         "decoder.layers.#.ssru.input.bias": linear(None, "decoder_l#_rnn_bf"),
@@ -236,7 +236,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
         table |= _identity_layer("STACK.layers.#.self_attention.output")
         table |= _identity_layer("decoder.layers.#.cross_attention.output")
     if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
-        table |= _identity_layer("decoder.layers.#.average_attention.outer")  # the width needs no restoring
+        table |= _identity_layer("decoder.layers.#.average_attention.outer")  # the inner width is the model's
     return table
 
 
@@ -253,33 +253,36 @@ def _with_input_scales(
     required: bool,
     where: str,
 ) -> dict[str, Tensor]:
-    """The tensors, int8 matrices with input scales; an embedding table gets one only if it is also the projection."""
+    """The tensors, with input scales for int8 matrices; an embedding table has one only if it is the projection too.
+
+    required  whether a missing scale is an error, even if all scales are missing
+    """
     problems: list[str] = []
-    tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
-    scaled: dict[int, Tensor] = {}
+    tied_table = tensors["decoder.projection.weight"] if architecture.tied_output else None
+    with_scale: dict[int, Tensor] = {}
     for name, tensor in tensors.items():
-        is_table = name.endswith("embedding.weight") and tensor is not tied
-        if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
+        is_table_alone = name.endswith("embedding.weight") and tensor is not tied_table
+        if id(tensor) not in with_scale and isinstance(tensor, QuantizedTensor) and not is_table_alone:
             scale_names = [(f"{stored_name}{ALPHA}",) for stored_name in mapping[name].names]
-            scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, required, problems)
-            scaled[id(tensor)] = replace(tensor, input_scale=scale)
+            scale = _input_scale([TIED_ALPHAS] if tensor is tied_table else scale_names, items, required, problems)
+            with_scale[id(tensor)] = replace(tensor, input_scale=scale)
     if problems:
         raise CheckpointError(f"{where}: {'; '.join(first_of(problems, 'of the kind'))}")
-    return {name: scaled.get(id(tensor), tensor) for name, tensor in tensors.items()}
+    return {name: with_scale.get(id(tensor), tensor) for name, tensor in tensors.items()}
 
 
 def _input_scale(
     name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], required: bool, problems: list[str]
 ) -> float | None:
-    """The input scale, which all joined weights have; ``name_lists`` has the possible names of each weight's scale."""
-    alphas, missing = [], []
+    """The input scale that all weights of a tensor share; ``name_lists`` has the possible names of each weight's."""
+    alphas, missing_names = [], []
     for names in name_lists:
         # browsermt also stores the scale of a table as an int8 array, under another name.
-        present = [name for name in names if name in items and items[name].multiplier is None]
-        alphas += present[:1]
-        missing += [] if present else [" or ".join(names)]
-    if missing:
-        problems += [f"missing {name}, a scale of inputs" for name in missing if required or alphas]
+        stored_names = [name for name in names if name in items and items[name].multiplier is None]
+        alphas += stored_names[:1]
+        missing_names += [] if stored_names else [" or ".join(names)]
+    if missing_names:
+        problems += [f"missing {name}, a scale of inputs" for name in missing_names if required or alphas]
         return None
     scales = np.concatenate([items[name].vector for name in alphas])
     if len(scales) != len(alphas) or (scales != scales[0]).any():

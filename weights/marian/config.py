@@ -37,11 +37,9 @@ HARMLESS_VALUES: dict[str, tuple[Value, ...]] = {
 }
 # Option of the search -> the field of DecodingSettings.
 SETTINGS = {
-    "beam-size": "beam_size",
-    "normalize": "length_penalty",
-    "word-penalty": "word_penalty",
+    "beam-size": "beam_size", "normalize": "length_penalty", "word-penalty": "word_penalty",
     "max-length-factor": "max_length_factor",
-}
+}  # fmt: skip
 # Options for batches, devices and output, which callers decide here, or which have no effect.
 IGNORED = frozenset(
     "max-length max-length-crop max-length-break "
@@ -61,13 +59,13 @@ class Configuration:
     vocabularies: tuple[str, str]
     shortlist: str | None = None
     alphas: bool | None = None  # whether the model's scales of inputs are used; None: if the file has such scales
-    unknowns: bool = False  # whether <unk> may be produced
+    allows_unknowns: bool = False  # whether translations may have <unk>
     decoding: DecodingSettings = DecodingSettings()  # settings of the search
     details: dict[str, str] = field(default_factory=dict)
 
 
 def find_models(folder: Directory) -> list[str]:
-    """The names of a folder's Marian models; a .bin that is downloaded is recognized by its first bytes."""
+    """The names of a folder's Marian models; a .bin shows by its first bytes, before its download by its name."""
     return [name for name in folder.names() if _is_model(folder, name)]
 
 
@@ -101,14 +99,14 @@ def _guess_configuration(folder: Directory) -> Configuration:
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
         if isinstance(vocabularies, list) and vocabularies:
-            paths = [_name_inside(folder, name, False) for name in vocabularies]
-            return Configuration(models[0], (paths[0], paths[-1]))
+            names_inside = [_name_inside(folder, path, False) for path in vocabularies]
+            return Configuration(models[0], (names_inside[0], names_inside[-1]))
     matches = [match for match in map(VOCABULARY.fullmatch, folder.names()) if match]
-    sides = {match[1]: match[0] for match in matches}
-    if len(matches) == 1 and "" in sides:
-        return Configuration(models[0], (sides[""], sides[""]))
-    if len(matches) == 2 and set(sides) == {"src", "trg"}:
-        return Configuration(models[0], (sides["src"], sides["trg"]))
+    names = {match[1]: match[0] for match in matches}  # by prefix
+    if len(matches) == 1 and "" in names:
+        return Configuration(models[0], (names[""], names[""]))
+    if len(matches) == 2 and set(names) == {"src", "trg"}:
+        return Configuration(models[0], (names["src"], names["trg"]))
     files = ", ".join(ascii(match[0]) for match in matches) or "none"
     raise CheckpointError(
         f"{folder.where('')}: without a config.yml there should be one vocab*.spm or vocab*.yml, or srcvocab* and"
@@ -120,29 +118,29 @@ def _read_file(folder: Folder, name: str) -> Configuration:
     where = folder.where(name)
     values = parse_options(bytes(folder.read(name)), where)
     options = Options(values, HARMLESS_VALUES)
-    relative = options.flag("relative-paths")
+    are_relative = options.flag("relative-paths")
     models = options.texts("models") or options.texts("model")
     vocabularies = options.texts("vocabs")
     if len(models) != 1:
         options.problems.append(f"models should be one, are {len(models)}")
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
-    words = options.texts("shortlist")  # the file; then perhaps a text file's defaults (100 100 0) or a flag
-    if words and words[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
-        options.problems.append(f"shortlist {shorten(words)}; the numbers behind the file should be 100 100 0")
-    shortlist = words[0] if words and words[0] != "false" else ""
-    alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
+    texts = options.texts("shortlist")  # the shortlist's file; then perhaps the numbers 100 100 0, or a flag
+    if texts and texts[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(texts)}; the numbers behind the file should be 100 100 0")
+    shortlist = texts[0] if texts and texts[0] != "false" else ""
+    alphas, allows_unknowns = _alphas(options, values), options.flag("allow-unk")
     decoding = _decoding(options)
     problems = options.problems + options.find_unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
-    paths = [_name_inside(folder, vocabulary, relative) for vocabulary in vocabularies]
+    names = [_name_inside(folder, path, are_relative) for path in vocabularies]
     return Configuration(
-        model=_name_inside(folder, models[0], relative),
-        vocabularies=(paths[0], paths[-1]),
-        shortlist=_name_inside(folder, shortlist, relative) if shortlist else None,
+        model=_name_inside(folder, models[0], are_relative),
+        vocabularies=(names[0], names[-1]),
+        shortlist=_name_inside(folder, shortlist, are_relative) if shortlist else None,
         alphas=alphas,
-        unknowns=unknowns,
+        allows_unknowns=allows_unknowns,
         decoding=decoding,
     )
 
@@ -166,6 +164,7 @@ def _decoding(options: Options) -> DecodingSettings:
 
 
 def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
+    """``Configuration.alphas``."""
     precision = options.choice("gemm-precision", GEMM_PRECISIONS, "float32")
     flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is also an option by itself
     if "gemm-precision" not in values and not flags:
@@ -173,10 +172,10 @@ def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
     return bool(precision or any(GEMM_PRECISIONS[name] for name in flags))
 
 
-def _name_inside(folder: Folder, path: str, relative: bool) -> str:
-    """The name in the folder of the file at a path: all of the path if it is ``relative``, else its last part."""
+def _name_inside(folder: Folder, path: str, is_relative: bool) -> str:
+    """The name of a file in the folder: its whole path if that ``is_relative`` to the folder, else the last part."""
     parts = path.replace("\\", "/").split("/")
-    parts = [part for part in (parts if relative else parts[-1:]) if part != "."]
+    parts = [part for part in (parts if is_relative else parts[-1:]) if part != "."]
     name = "/".join(parts)
     if not parts or not all(parts) or ".." in parts or ":" in parts[0] or not name.isprintable():
         raise CheckpointError(f"{folder.where('')}: {shorten(path)} lies outside the folder")

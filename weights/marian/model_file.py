@@ -27,12 +27,12 @@ class Item:
     """An array, a view of the file's bytes with the file's shape; Marian stores weights as [inputs, outputs]."""
 
     where: str  # the array's name in errors
-    stored: np.ndarray
-    multiplier: np.float32 | None = None  # of an int8 matrix's values; None: another array
+    array: np.ndarray
+    multiplier: np.float32 | None = None  # of the values of an int8 matrix; None for any other array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
+        return self.array.shape
 
     @lazy
     def vector(self) -> np.ndarray:
@@ -40,13 +40,13 @@ class Item:
 
     @lazy
     def rows(self) -> Tensor:
-        """The matrix as stored: an embedding table."""
-        return self._matrix(self.stored)
+        """The matrix as the file has it, for an embedding table."""
+        return self._matrix(self.array)
 
     @lazy
     def columns(self) -> Tensor:
-        """The matrix transposed: a linear weight, [outputs, inputs]."""
-        return self._matrix(self.stored.T)
+        """The matrix transposed, [outputs, inputs], for a linear weight."""
+        return self._matrix(self.array.T)
 
     def matrix(self, transposed: bool) -> Tensor:
         return self.columns if transposed else self.rows
@@ -58,15 +58,14 @@ class Item:
         return np.require(values, np.float32, ["C", "A", "W"])
 
     def _floats(self) -> np.ndarray:
-        if self.stored.dtype.name not in FLOATS or self.multiplier is not None:
-            kind = "quantized" if self.multiplier is not None else self.stored.dtype.name
+        if self.array.dtype.name not in FLOATS or self.multiplier is not None:
+            kind = "quantized" if self.multiplier is not None else self.array.dtype.name
             raise CheckpointError(f"{self.where} should be one of {', '.join(FLOATS)}, is {kind}")
-        return self.stored
+        return self.array
 
 
 VERSION, ENCRYPTED = 1, 2
-HIGHEST_RANK = 8
-LONGEST_NAME = 1024
+HIGHEST_RANK, LONGEST_NAME = 8, 1024
 HEADER = struct.Struct("<4Q")
 NUMPY_TYPES = {0x404: "<f4", 0x402: "<f2", 0x101: "<i1"}
 INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001  # an int8 matrix for any CPU, as browsermt and marian-dev number it
@@ -81,14 +80,14 @@ SMALLEST_SCALE, GREATEST_SCALE = 1e-30, 1e30  # a division by another scale woul
 
 
 def is_model(start: bytes) -> bool:
-    """Whether a file that begins with these eight bytes is a Marian .bin, encrypted or not; CTranslate2's never are."""
+    """Whether a file that begins with these eight bytes is a Marian .bin, perhaps encrypted, and not CTranslate2's."""
     return start in (struct.pack("<Q", VERSION), struct.pack("<Q", ENCRYPTED))
 
 
 def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
     """The arrays of a .bin; CheckpointError if it is malformed or not supported.
 
-    It has u64 version, u64 n, n x u64 {bytes of the name with its NUL, type, rank, bytes of the data}, the names, the
+    The file has u64 version, u64 n, n x u64 {bytes of the name with its NUL, type, rank, bytes of the data}, names,
     shapes (i32), u64 offset and as many bytes of padding, the concatenated data. (marian-dev, src/common/binary.cpp.)
     """
     reader = ByteReader(data, where)
@@ -123,12 +122,12 @@ def _read_name(reader: ByteReader, size: int) -> str:
 
 
 def _check_types(types: Mapping[str, int], where: str) -> None:
-    names_of: dict[int, list[str]] = {}
+    names_by_type: dict[int, list[str]] = {}
     for name, number in types.items():
         if number not in NUMPY_TYPES and number not in (INTGEMM8, INTGEMM8_BROWSERMT):
-            names_of.setdefault(number, []).append(name)
+            names_by_type.setdefault(number, []).append(name)
     problems = []
-    for number, names in names_of.items():
+    for number, names in names_by_type.items():
         count = f" and {len(names) - 1} more" if len(names) > 1 else ""
         problems.append(f"{UNSUPPORTED_TYPES.get(number, f'type {number:#x}')} ({names[0]}{count})")
     if problems:
@@ -154,20 +153,18 @@ def _make_item(name: str, type_number: int, shape: tuple[int, ...], data: memory
     size = count * np.dtype(dtype).itemsize + (0 if type_number in NUMPY_TYPES else 4)
     if size > len(data):
         raise reader.error(f"{name} of shape {list(shape)} takes {size} bytes, has {len(data)}")
-    stored = np.ndarray((count,), dtype, data)
+    array = np.ndarray((count,), dtype, data)
     if type_number in NUMPY_TYPES:
-        return Item(f"{reader.where}: {name}", stored.reshape(shape))
+        return Item(f"{reader.where}: {name}", array.reshape(shape))
     if len(shape) != 2:
         raise reader.error(f"{name} should be a matrix, has the shape {list(shape)}")
     (scale,) = struct.unpack_from("<f", data, count)
     if not SMALLEST_SCALE < scale < GREATEST_SCALE:
         raise reader.error(f"{name} should have a scale from {SMALLEST_SCALE} to {GREATEST_SCALE}, has {scale}")
     # Values are stored transposed, shapes are not; but browsermt does not transpose embeddings.
-    if type_number == INTGEMM8_BROWSERMT and "Wemb" in name:
-        stored = stored.reshape(shape)
-    else:
-        stored = stored.reshape(shape[::-1]).T
-    return Item(f"{reader.where}: {name}", stored, np.float32(1) / np.float32(scale))
+    is_transposed = type_number != INTGEMM8_BROWSERMT or "Wemb" not in name
+    array = array.reshape(shape[::-1]).T if is_transposed else array.reshape(shape)
+    return Item(f"{reader.where}: {name}", array, np.float32(1) / np.float32(scale))
 
 
 MOST_MEMBERS = 100_000

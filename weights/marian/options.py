@@ -28,17 +28,14 @@ from fastattn.weights.marian.yml import Value
 
 # Marian's gelu is x sigmoid(1.702 x).
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid", "sigmoid": "sigmoid"}
-# (transformer-preprocess, transformer-postprocess), without dropout -> (whether norms come before blocks, their kind).
+# (transformer-preprocess, transformer-postprocess), without dropout -> (whether norms precede blocks, kind of norm).
 BLOCK_NORMS = {
-    ("", "an"): (False, "layer"),
-    ("n", "a"): (True, "layer"),
-    ("", "ar"): (False, "rms"),
-    ("r", "a"): (True, "rms"),
-}
+    ("", "an"): (False, "layer"), ("n", "a"): (True, "layer"), ("", "ar"): (False, "rms"), ("r", "a"): (True, "rms")
+}  # fmt: skip
 NORMS = {"n": "layer", "r": "rms"}
 RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
-# Option -> the values without effect; another value makes a model that is not supported.
+# Option -> its values without effect; a model with another value is not supported.
 HARMLESS_VALUES: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),
@@ -51,7 +48,7 @@ HARMLESS_VALUES: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("transformer-alibi-shift", "transformer-alibi-trainable"), ("false",)),
     **dict.fromkeys(("transformer-no-bias", "transformer-no-affine"), ("false",)),
 }
-# Options of recurrent and other models and of training, and Marian's version.
+# Options that are not read: those of other kinds of models and of training, and Marian's version.
 IGNORED = frozenset(
     "version skip dim-rnn enc-type enc-cell enc-cell-depth dec-cell-base-depth dec-cell-high-depth separator-symbol "
     "bert-train-type-embeddings bert-type-vocab-size ulr-dim-emb ulr-trainable-transformation factors-combine "
@@ -62,7 +59,7 @@ TRUE, FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 
 
 class Options:
-    """Options read by type; ``problems`` collects those that are invalid or not supported."""
+    """Options read by type; ``problems`` collects messages about invalid and unsupported options."""
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
@@ -122,10 +119,10 @@ class Options:
 
 @dataclass(frozen=True)
 class MarianArchitecture:
-    """A model's spec, and what else determines the names in its file."""
+    """A model's spec, and what else determines the arrays' names in its file."""
 
     model: ModelSpec
-    tied_source: bool  # both sides have one table of embeddings
+    tied_source: bool  # encoder and decoder share one table of embeddings
     tied_output: bool  # the projection is the decoder's table of embeddings
     has_projection: bool  # attention ends with a linear layer
     tied_layers: tuple[int, ...]  # the number, from 1, in the names of each decoder layer's tensors
@@ -152,9 +149,9 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     decoder_depth = options.count("transformer-decoder-ffn-depth", 0, minimum=0) or depth
     if (depth, decoder_depth) != (2, 2):
         options.problems.append(f"feed-forward layers of other depths than 2 ({depth}, in the decoder {decoder_depth})")
-    rows = options.texts("dim-vocabs")
-    encoder = _rows(options, items, "Wemb" if tied_source else "encoder_Wemb", rows[:1])
-    decoder = _rows(options, items, "Wemb" if tied_source else "decoder_Wemb", rows[1:])
+    sizes = options.texts("dim-vocabs")
+    source_tokens = _vocabulary_size(options, items, "Wemb" if tied_source else "encoder_Wemb", sizes[:1])
+    target_tokens = _vocabulary_size(options, items, "Wemb" if tied_source else "decoder_Wemb", sizes[1:])
     recurrence, alignment = _recurrence(options), _alignment(options, decoder_layers)
     projection_bias = not options.flag("output-omit-bias")
     has_projection = not options.flag("transformer-no-projection")
@@ -164,14 +161,12 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
     common |= {"feed_forward": FeedForwardSpec(inner, activation)}
-    own_fields = {"feed_forward": FeedForwardSpec(decoder_inner, activation), "cross_attention": True}
-    own_fields |= {"recurrence": recurrence, "alignment": alignment, "projection_bias": projection_bias}
+    decoder = common | {"feed_forward": FeedForwardSpec(decoder_inner, activation), "cross_attention": True}
+    decoder |= {"recurrence": recurrence, "alignment": alignment, "projection_bias": projection_bias}
+    decoder |= {"layers": decoder_layers, "vocabulary": target_tokens, "start_from_zero_embedding": True}
     try:
-        model = ModelSpec(
-            "encoder-decoder",
-            StackSpec(layers=encoder_layers, vocabulary=encoder, **common),
-            StackSpec(layers=decoder_layers, vocabulary=decoder, start_from_zero_embedding=True, **common | own_fields),
-        )
+        encoder_spec = StackSpec(layers=encoder_layers, vocabulary=source_tokens, **common)
+        model = ModelSpec("encoder-decoder", encoder_spec, StackSpec(**decoder))
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from None
     return MarianArchitecture(model, tied_source, tied_output, has_projection, tied_layers)
@@ -183,23 +178,23 @@ def _common_fields(options: Options, values: Mapping[str, Value]) -> dict:
     if width % heads:
         options.problems.append(f"dim-emb {width} is not a multiple of transformer-heads {heads}")
     before, after = options.text("transformer-preprocess", ""), options.text("transformer-postprocess", "dan")
-    block = (before.replace("d", ""), after.replace("d", ""))
-    if block not in BLOCK_NORMS:
+    steps_of_block = (before.replace("d", ""), after.replace("d", ""))
+    if steps_of_block not in BLOCK_NORMS:
         options.problems.append(
             f"transformer-preprocess {shorten(before)} with transformer-postprocess {shorten(after)}"
         )
-    pre_norm, norm = BLOCK_NORMS.get(block, (False, "layer"))
+    pre_norm, norm = BLOCK_NORMS.get(steps_of_block, (False, "layer"))
     version = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\b", str(values.get("version")))
     if pre_norm and version and (int(version[1]), int(version[2])) < (1, 11):
         options.problems.append("norms before each block as Marian before 1.11 had them, not of keys and values")
-    ends = {}
+    ends = {}  # steps, without dropout, behind the embedding and behind the last block
     for name in ("emb", "top"):
         steps = options.text(f"transformer-postprocess-{name}", "d" if name == "emb" else "")
         ends[name] = steps.replace("d", "")
         if ends[name] and NORMS.get(ends[name]) != norm:
             options.problems.append(f"transformer-postprocess-{name} {shorten(steps)} with {norm} norms in each block")
-    trained = [options.flag(f"transformer-train-{name}") for name in ("positions", "position-embeddings")]
-    positions = "table" if any(trained) else "sinusoid"
+    trains_positions = [options.flag(f"transformer-train-{name}") for name in ("positions", "position-embeddings")]
+    positions = "table" if any(trains_positions) else "sinusoid"
     if options.flag("transformer-disable-position-embeddings"):
         positions = "none"
     return {
@@ -214,6 +209,7 @@ def _common_fields(options: Options, values: Mapping[str, Value]) -> dict:
 
 
 def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
+    """``MarianArchitecture.tied_layers``; () where they are invalid or unknown."""
     numbers = options.texts("transformer-tied-layers")
     if not numbers:
         return tuple(range(1, layers + 1)) if not options.problems else ()
@@ -223,7 +219,7 @@ def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _rows(options: Options, items: Mapping[str, Item], name: str, sizes: list[str]) -> int:
+def _vocabulary_size(options: Options, items: Mapping[str, Item], name: str, sizes: list[str]) -> int:
     """The size of a vocabulary: the number of rows of its embedding table."""
     rows = items[name].shape[0] if name in items and items[name].shape else 1
     if name in items and sizes and sizes[0] not in ("0", str(rows)):

@@ -1,6 +1,6 @@
 """The part of YAML that Marian writes: maps of scalars and lists, and vocabularies of one token a line.
 
-Values stay text as it is spelled, which the caller interprets.
+Values stay text, spelled as in the file; the caller interprets it.
 """
 
 import re
@@ -18,7 +18,7 @@ QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
 QUOTED_VALUE = re.compile(rf"({QUOTED})(?:[ \t]+#.*)?")
 RESERVED = tuple("&*!|>%@`{}[]\"',")  # begin no plain value, but anchors, tags, blocks and so on
 FLOW_LIST = re.compile(r"\[(.*)\](?:[ \t]+#.*)?")
-# A part may be a quote without an end: to try each quote in vain would take the square of the line's length.
+# A quote may lack its end: a pattern that needs the end would look for it from every quote, in quadratic time.
 FLOW_PART = re.compile(r'"(?:[^"\\]|\\.)*"?|\'(?:[^\']|\'\')*\'?|,|[^,"\']+')
 FLOW_ITEM = re.compile(rf"{QUOTED}|[^,&*!|>%@`{{}}\[\]\"'][^{{}}\[\]\"']*")
 LONGEST_LINE = 1 << 16  # bytes

@@ -49,7 +49,7 @@ SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "sho
 # config.json: the ModelSpec, the text settings, the names of shared files and tensors.
 FORMAT = "fastattn"
 VERSION = 2
-# Part of a stack -> those of its fields that version 1 had in the stack, as OLD=FIELD where version 1 had another name.
+# Part of a stack -> the part's fields that version 1 had in the stack itself, as OLD=FIELD where their names differed.
 # Version 1's autoregression is the recurrence's kind, unless it is self-attention.
 _VERSION_1_FIELDS = {
     "attention": "heads key_heads head_width query_scale",
@@ -111,9 +111,8 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     values = read_object(folder, "config.json")
     version = values.integer("version")
     if version not in (1, VERSION):
-        raise CheckpointError(
-            f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
-        )
+        fault = f"version {version} of fastattn's folders is not known; known: 1, {VERSION}"
+        raise CheckpointError(f"{values.where}: {fault}")
     problems: list[str] = []
     fields, model = values.values, values.values.get("model")
     if version == 1 and isinstance(model, dict):
@@ -134,6 +133,7 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
 
 
 def _from_version_1(stack: object) -> object:
+    """A stack of version 1 as version 2 has it; what is no stack stays as it is."""
     if not isinstance(stack, dict):
         return stack
     parts: dict[str, Any] = {}
@@ -157,11 +157,11 @@ def _config_faults(config: Config) -> list[str]:
         faults.append("cross_attention should be the decoder's where there is an encoder too, and its alone")
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
-    needed = {"source_vocabulary", "target_vocabulary"} if is_encoder_decoder else {"tokenizer"}
-    allowed = FILES if is_encoder_decoder else needed
-    faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
+    needed_fields = {"source_vocabulary", "target_vocabulary"} if is_encoder_decoder else {"tokenizer"}
+    allowed_fields = FILES if is_encoder_decoder else needed_fields
+    faults += [f"files.{field} is missing" for field in sorted(needed_fields) if field not in config.files]
     for field, file in config.files.items():
-        if field not in allowed:
+        if field not in allowed_fields:
             faults.append(f"files.{shorten(field)} is unknown")
         elif file not in (FILES[field], FILES[field.replace("target", "source")]):
             faults.append(f"files.{field} should be {FILES[field]!r}, is {shorten(file)}")
@@ -199,9 +199,8 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     for name, length in (("max_length", text.max_length), ("truncate_dim", text.truncate_dim)):
         if length is not None and length < 1:
             faults.append(f"text.{name} should be at least 1, is {length}")
-    if text.truncation_side not in TRUNCATION_SIDES:
-        sides = ", ".join(TRUNCATION_SIDES)
-        faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
+    if (side := text.truncation_side) not in TRUNCATION_SIDES:
+        faults.append(f"text.truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {shorten(side)}")
     if text.default_prompt is not None and text.default_prompt not in text.prompts:
         faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
     minima = {"sparse.most": 1, "multi_vector.expansion": 0}
@@ -217,9 +216,9 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     if text.labels and (head is None or head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
     choices = ("probabilities", text.probabilities, PROBABILITIES), ("scores", text.scores, ("", *SCORES))
-    for name, value, allowed in choices:
-        if value not in allowed:
-            faults.append(f"text.{name} should be one of {', '.join(filter(None, allowed))}, is {shorten(value)}")
+    for name, value, known_values in choices:
+        if value not in known_values:
+            faults.append(f"text.{name} should be one of {', '.join(filter(None, known_values))}, is {shorten(value)}")
     return faults
 
 
@@ -239,9 +238,8 @@ def read(folder: Folder) -> Checkpoint:
     stored = parse(folder.read(WEIGHTS), where)
     for stack in config.model.stacks.values():
         if stack.layers > len(stored):
-            raise CheckpointError(
-                f"{folder.where('config.json')}: {counted(stack.layers, 'layer')}, but {counted(len(stored), 'tensor')}"
-            )
+            fault = f"{counted(stack.layers, 'layer')}, but {counted(len(stored), 'tensor')}"
+            raise CheckpointError(f"{folder.where('config.json')}: {fault}")
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
     tensors = _canonical_tensors(stored, config, where)
@@ -257,19 +255,18 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
     contents = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: contents[file] for field, file in config.files.items()}
     encoder, decoder = config.model.stacks.values()
-    unknown = () if decoder.kind == "recurrent" else (text.unk_token,)  # recurrent models may have none
-    sides = ("source", encoder.vocabulary, unknown), ("target", decoder.vocabulary, (*unknown, text.eos_token))
-    for side, rows, tokens in sides:
+    unk = () if decoder.kind == "recurrent" else (text.unk_token,)  # recurrent models may have no unknown token
+    sides = ("source", encoder.vocabulary, unk), ("target", decoder.vocabulary, (*unk, text.eos_token))
+    for side, rows, needed_tokens in sides:
         where = folder.where(config.files[f"{side}_vocabulary"])
         vocabulary = fields[f"{side}_vocabulary"]
         if len(vocabulary) != rows:
             raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(vocabulary)} tokens")
-        for token in tokens:
+        for token in needed_tokens:
             if token not in vocabulary:
                 raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
-    suppressed = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
-    ids = [number for sequence in suppressed for number in sequence]
-    if not all(0 <= number < decoder.vocabulary for number in ids):
+    sequences = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    if not all(0 <= number < decoder.vocabulary for sequence in sequences for number in sequence):
         raise CheckpointError(f"{folder.where('config.json')}: text.decoding should suppress target ids")
     return replace(text, **fields)
 
@@ -322,14 +319,14 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
 
 def _canonical_tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
     """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
-    saved = pair_factors(stored)
-    for name, target in config.tied.items():
-        if target not in saved or name in stored or not name.isprintable():
-            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(target)}")
-        saved[name] = saved[target]
+    tensors = pair_factors(stored)
+    for name, stored_name in config.tied.items():
+        if stored_name not in tensors or name in stored or not name.isprintable():
+            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(stored_name)}")
+        tensors[name] = tensors[stored_name]
     mapping = canonical_sources(config.model)
-    check_sources(mapping, saved, where, "tensors do not fit the architecture")
-    return make_tensors(mapping, saved)
+    check_sources(mapping, tensors, where, "tensors do not fit the architecture")
+    return make_tensors(mapping, tensors)
 
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
@@ -369,16 +366,16 @@ class SavedTensor:
         if self.stored.dtype == "U8":
             _check_groups(self.stored, self.factors, 2 * self.stored.shape[1], SCALES, MINIMA)
             return Int4Tensor(self.stored.array(), self.factors[SCALES].array(), self.factors[MINIMA].array())
-        return (_grouped_int8 if SCALES in self.factors else _int8)(self.stored, self.factors)
+        return (_grouped_int8_matrix if SCALES in self.factors else _int8_matrix)(self.stored, self.factors)
 
     def unread(self) -> UnreadTensor:
         if self.factors is None:
-            SavedTensor(self.stored.rows(0, 0))._float32()
+            SavedTensor(self.stored.rows(0, 0))._float32()  # raises for another type
             return self.stored.unread()
-        matrix, parts = self.matrix(), (self.stored, *self.factors.values())
+        matrix, stored_tensors = self.matrix(), (self.stored, *self.factors.values())
 
         def forget(first: int, last: int) -> None:
-            for tensor in parts:
+            for tensor in stored_tensors:
                 if len(tensor.shape) == 2:
                     release_pages(tensor.rows(first, last).data)
 
@@ -397,31 +394,31 @@ def pair_factors(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
         for name, tensor in stored.items()
         if tensor.dtype in _FACTORS and is_matrix(name, tensor.shape)
     }
-    names = {name + end for name, factors in factors_of.items() for end in factors}
-    return {name: SavedTensor(tensor, factors_of.get(name)) for name, tensor in stored.items() if name not in names}
+    factor_names = {name + end for name, factors in factors_of.items() for end in factors}
+    names = [name for name in stored if name not in factor_names]
+    return {name: SavedTensor(stored[name], factors_of.get(name)) for name in names}
 
 
-def _int8(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
+def _int8_matrix(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
     rows, columns = values.shape
     multipliers = factors.get(MULTIPLIER)
     if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
         raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
-    input_arrays: dict[str, np.ndarray | None] = {}
+    input_arrays: dict[str, np.ndarray | None] = {}  # end of a name -> the array, None if the file lacks it
     for end, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
         tensor = factors.get(end)
         if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
             raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
         input_arrays[end] = None if tensor is None else tensor.float32()
-    scale = input_arrays[INPUT_SCALE]
+    scale, factors_D = input_arrays[INPUT_SCALE], input_arrays[INPUT_FACTORS]
+    input_scale = None if scale is None else scale.item()
     try:
-        return QuantizedTensor(
-            values.array(), multipliers.float32(), None if scale is None else scale.item(), input_arrays[INPUT_FACTORS]
-        )
+        return QuantizedTensor(values.array(), multipliers.float32(), input_scale, factors_D)
     except CheckpointError as error:
         raise CheckpointError(f"{values.where}: {error}") from None
 
 
-def _grouped_int8(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> UnreadTensor:
+def _grouped_int8_matrix(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> UnreadTensor:
     _check_groups(values, factors, values.shape[1], SCALES)
     values_FD, scales_FG = values.array(), factors[SCALES].array()
 

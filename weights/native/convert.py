@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint, Text
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
-from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
+from fastattn.spec.rounding import bfloat16_bits, round_groups, round_on_read, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import native
 from fastattn.weights.containers.json_file import to_plain
@@ -45,24 +45,17 @@ def write(
     """
     if checkpoint.pictures is not None:
         raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
-    tensors, tied = _weights(checkpoint, precision, factors or {})
+    tensors, tied_names = _new_tensors(checkpoint, precision, factors or {})
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     files, contents = _text_files(checkpoint.text)
     origin = {"converted from": f"{checkpoint.format or 'memory'}, {checkpoint.precision}"}
     details = origin | checkpoint.details  # an earlier conversion's origin stays
     details.pop("layout version", None)
-    config = Config(
-        format=FORMAT,
-        version=VERSION,
-        precision=precision,
-        model=checkpoint.spec,
-        text=to_plain(checkpoint.text, STORED_SEPARATELY[type(checkpoint.text)]),
-        files=files,
-        dense=tuple(activation for _, _, activation in dense),
-        tied=tied,
-        copied=checkpoint.shortlist is not None and checkpoint.shortlist.copied,
-        details=details,
-    )
+    text = to_plain(checkpoint.text, STORED_SEPARATELY[type(checkpoint.text)])
+    fields: dict[str, Any] = {"files": files, "tied": tied_names, "details": details}
+    fields["dense"] = tuple(activation for _, _, activation in dense)
+    fields["copied"] = checkpoint.shortlist is not None and checkpoint.shortlist.copied
+    config = Config(FORMAT, VERSION, precision, checkpoint.spec, text, **fields)
     contents["config.json"] = json.dumps(to_plain(config), ensure_ascii=False, indent=2).encode()
     for name, content in contents.items():
         with open(path / name, "xb") as stream:
@@ -75,15 +68,15 @@ def write(
 
 def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
     """The bytes of the weights in a file of this precision, without the header; tied weights count once."""
-    distinct: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in checkpoint.tensors.items():
-        distinct.setdefault(id(tensor), (name, tensor))  # the first name is the one that is stored
-    matrices = [tensor for name, tensor in distinct.values() if native.is_matrix(name, tensor.shape)]
     if precision == "int4":
-        return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
+        return sum(tensor.size for tensor in _new_tensors(checkpoint, precision, {})[0].values())
+    tensors: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in checkpoint.tensors.items():
+        tensors.setdefault(id(tensor), (name, tensor))  # a tied tensor is stored under its first name
+    matrices = [tensor for name, tensor in tensors.values() if native.is_matrix(name, tensor.shape)]
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
     elements = sum(tensor.size for tensor in matrices)
-    other_elements = sum(tensor.size for _, tensor in distinct.values()) - elements
+    other_elements = sum(tensor.size for _, tensor in tensors.values()) - elements
     return elements * WIDTHS.get(precision, 4) + 4 * (rows + other_elements)
 
 
@@ -92,43 +85,43 @@ def _sync(stream: BinaryIO) -> None:
     os.fsync(stream.fileno())
 
 
-def _weights(
+def _new_tensors(
     checkpoint: Checkpoint, precision: str, factors: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, NewTensor], dict[str, str]]:
     """(tensors to store by name, {name of a tied tensor: name of the tensor stored for both})."""
     first_names: dict[int, str] = {}
-    tied = {}
+    tied_names = {}
     tensors: dict[str, NewTensor] = {}
     for name, tensor in checkpoint.tensors.items():
         if id(tensor) in first_names:
-            tied[name] = first_names[id(tensor)]
+            tied_names[name] = first_names[id(tensor)]
             continue
         first_names[id(tensor)] = name
         if not native.is_matrix(name, tensor.shape) or precision == "float32":
-            tensors[name] = _float32(tensor)
+            tensors[name] = _float32_tensor(tensor)
         elif precision == "bfloat16":
-            rows = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
-            tensors[name] = NewTensor("BF16", tensor.shape, rows)
+            values = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
+            tensors[name] = NewTensor("BF16", tensor.shape, values)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
-            tensors |= _int4(name, tensor)
+            tensors |= _int4_tensors(name, tensor)
         elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
-            tensors |= _int8_groups(name, tensor)
+            tensors |= _grouped_int8_tensors(name, tensor)
         else:
-            tensors |= _int8(name, tensor, factors.get(name))
+            tensors |= _int8_tensors(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     for i, (weight_FD, bias_F, _) in enumerate(dense):
         if weight_FD.size:  # UNIT_LENGTH, a division by the length, has no weight
-            tensors[f"dense.{i}.weight"] = _float32(weight_FD)
+            tensors[f"dense.{i}.weight"] = _float32_tensor(weight_FD)
         if bias_F is not None:
-            tensors[f"dense.{i}.bias"] = _float32(bias_F)
+            tensors[f"dense.{i}.bias"] = _float32_tensor(bias_F)
     if checkpoint.shortlist is not None:
         for name, field in native.SHORTLIST.items():
             ids = getattr(checkpoint.shortlist, field)
             tensors[name] = NewTensor("I32", ids.shape, partial(np.asarray, ids))
-    return tensors, tied
+    return tensors, tied_names
 
 
-def _float32(tensor: Tensor) -> NewTensor:
+def _float32_tensor(tensor: Tensor) -> NewTensor:
     return NewTensor("F32", tensor.shape, _by_rows(tensor, as_float32))
 
 
@@ -144,9 +137,9 @@ def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
     return is_linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 
-def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    # Three tensors come of one rounding, so its result is cached: in all a sixth of the size in float32.
-    unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
+def _int4_tensors(name: str, tensor: Tensor) -> dict[str, NewTensor]:
+    # Three tensors come of one rounding, whose result is cached; it has a sixth of the matrix's size in float32.
+    unread_tensor = unread(tensor) if form_of(tensor) == "int4" else round_on_read(tensor, "int4", name)
     quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
@@ -156,7 +149,7 @@ def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     }
 
 
-def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
+def _grouped_int8_tensors(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     rounded_groups = cache(lambda: round_groups(as_float32(tensor), name))
     rows, inputs = tensor.shape
     return {
@@ -165,18 +158,18 @@ def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     }
 
 
-def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
-    rows, columns = tensor.shape[:1], tensor.shape[1:]
+def _int8_tensors(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
+    row_shape, column_shape = tensor.shape[:1], tensor.shape[1:]
     is_int8 = form_of(tensor) == "int8"
-    source = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
+    source = unread(tensor) if is_int8 else round_on_read(tensor, "int8", name, factors_D)
 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
 
-    # The matrix is read twice: values and multipliers are written apart, and not all matrices should be in memory.
+    # The matrix is read twice: values and multipliers are written apart, and not all matrices fit into memory.
     stored = {
         name: NewTensor("I8", tensor.shape, _by_rows(source, lambda rows: rows.values_FD)),
-        name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
+        name + native.MULTIPLIER: NewTensor("F32", row_shape, _by_rows(tensor, multipliers)),
     }
     if is_int8:
         quantized = source.read(0, 0)
@@ -185,7 +178,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
             input_scale = np.array([quantized.input_scale], np.float32)
             stored[name + native.INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     if factors_D is not None:
-        stored[name + native.INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
+        stored[name + native.INPUT_FACTORS] = NewTensor("F32", column_shape, partial(np.asarray, factors_D))
     return stored
 
 

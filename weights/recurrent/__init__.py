@@ -41,9 +41,9 @@ def read(directory: Directory) -> Checkpoint:
     if MAPPING in names:
         where = folder.where(MAPPING)
         values = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
-        return mapping.read_by(values, folder, names)
+        return mapping.read_by_mapping(values, folder, names)
     name = _mapping_name(names)
-    return mapping.read_by(JsonObject(mapping.shipped_mapping(name), f"{path} as {name}"), folder, names)
+    return mapping.read_by_mapping(JsonObject(mapping.shipped_mapping(name), f"{path} as {name}"), folder, names)
 
 
 def _mapping_name(names: list[str]) -> str:

@@ -2,12 +2,12 @@
 
 ::
 
-    like = "pytorch-attention"          # a mapping of ``mappings/``; entries of this file replace its entries
-    format = "my networks"              # what `fastattn inspect` says
+    like = "pytorch-attention"          # a mapping of ``mappings/``, whose entries the entries of this file replace
+    format = "my networks"              # the format that `fastattn inspect` prints
     unused = ["decoder.loss.weight"]    # arrays that no tensor is made of
     [files]                             # prefix for the names of a file's arrays -> a pattern of the file's name
     "encoder." = "encoder.*"
-    [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; arrays tell the sizes
+    [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; sizes follow from arrays
     cell = "gru"
     [decoder]
     layers = ["pre", "post"]            # the texts for # in names of its arrays; by default 0, 1, ...
@@ -31,7 +31,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import MOST_SIDE, PictureSpec, ResidualSpec
+from fastattn.spec.images import MAX_SIDE, PictureSpec, ResidualSpec
 from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
@@ -56,7 +56,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MAX_BYTES = 1 << 16  # of a mapping file; those of ``mappings/`` have a thousand
+MAX_BYTES = 1 << 16  # of a mapping file; those of ``mappings/`` have about a thousand
 MAPPINGS = Path(__file__).parent / "mappings"
 CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
     **dict.fromkeys((".pt", ".pth", ".bin"), pytorch.parse),
@@ -97,6 +97,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
+    """The entries of a mapping file, with those of the mapping that the file is like."""
     if len(data) > MAX_BYTES:
         raise CheckpointError(f"{where}: should have at most {MAX_BYTES} bytes, has {len(data)}")
     text = decode(data, where)
@@ -104,19 +105,18 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not TOML: {str(error).splitlines()[0]}") from None
-    unknown = [name for name in values if name not in ENTRIES]
-    if unknown:
-        raise CheckpointError(f"{where}: {shorten(unknown[0])} is unknown; known: {', '.join(ENTRIES)}")
+    unknown_name = next((name for name in values if name not in ENTRIES), None)
+    if unknown_name is not None:
+        raise CheckpointError(f"{where}: {shorten(unknown_name)} is unknown; known: {', '.join(ENTRIES)}")
     if "like" not in values:
         return values
-    names = sorted(file.stem for file in MAPPINGS.glob("*.toml"))
-    base_name = JsonObject(values, where).choice("like", names)
+    base_name = JsonObject(values, where).choice("like", sorted(file.stem for file in MAPPINGS.glob("*.toml")))
     return merge(shipped_mapping(base_name), values)
 
 
-def read_by(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkpoint:
+def read_by_mapping(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkpoint:
     """The checkpoint of a folder with files of these names, by a mapping."""
-    files = _files(mapping, folder, names)
+    files = _find_files(mapping, folder, names)
     stored: dict[str, Any] = {}
     for prefix, file in files.items():
         arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
@@ -126,28 +126,27 @@ def read_by(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkp
         raise mapping.error("format", "printable", format_name)
     spec, tensors = map_arrays(mapping, stored, where)
     input_spec = _read_input(mapping, folder, list(files.values()), spec)
-    used, pictures = tuple(dict.fromkeys(folder.files_read)), _read_pictures(mapping)
-    return Checkpoint(spec, tensors, input_spec, stored_precision(stored), format_name, files=used, pictures=pictures)
+    files_read, pictures = tuple(dict.fromkeys(folder.files_read)), _read_pictures(mapping)
+    precision = stored_precision(stored)
+    return Checkpoint(spec, tensors, input_spec, precision, format_name, files=files_read, pictures=pictures)
 
 
-def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
+def _find_files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
     """Prefix of arrays' names -> the file with the arrays. A pattern may match one file or none."""
     files: dict[str, str] = {}
     patterns = mapping.nested("files")
     for prefix in patterns.values:
         pattern = patterns.string(prefix)
         candidates = names if pattern and "/" not in pattern else ()
-        matching = [name for name in candidates if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
-        if len(matching) > 1:
-            raise CheckpointError(
-                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, matching))}; give one"
-            )
-        if matching:
-            files[prefix] = matching[0]
+        matches = [name for name in candidates if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
+        if len(matches) > 1:
+            where, file_names = folder.where(pattern), ", ".join(map(ascii, matches))
+            raise CheckpointError(f"{where}: several files fit, {file_names}; give one")
+        if matches:
+            files[prefix] = matches[0]
     if not files:
-        raise CheckpointError(
-            f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
-        )
+        fault = f"files should name the weights; no such file: {shorten(patterns.values)}"
+        raise CheckpointError(f"{mapping.where}: {fault}")
     return files
 
 
@@ -179,22 +178,22 @@ class _Arrays:
 
 def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:
     """(the architecture, its tensors), from the arrays of a checkpoint."""
-    unused = mapping.values.get("unused", [])
-    if not isinstance(unused, list) or not all(map(is_text, unused)):
-        raise mapping.error("unused", "a list of strings", unused)
-    stored = {name: array for name, array in stored.items() if name not in unused}
-    table = {name: _sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
+    unused_names = mapping.values.get("unused", [])
+    if not isinstance(unused_names, list) or not all(map(is_text, unused_names)):
+        raise mapping.error("unused", "a list of strings", unused_names)
+    stored = {name: array for name, array in stored.items() if name not in unused_names}
+    table = {name: _read_sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
     arrays = _Arrays(table, stored)
     encoder: Any
     encoder_layers: Sequence[int | str] = ()
     if mapping.has("pictures"):
-        state = ResidualState(stored, where, "encoder.")
-        encoder = state.spec((3, *_side(mapping.nested("pictures"))))
+        residual_state = ResidualState(stored, where, "encoder.")
+        encoder = residual_state.spec((3, *_side(mapping.nested("pictures"))))
         stored = {name: array for name, array in stored.items() if not name.startswith("encoder.")}
     else:
-        encoder, encoder_layers = _stack(mapping, "encoder", arrays, {})
+        encoder, encoder_layers = _read_stack(mapping, "encoder", arrays, {})
     memory = {"memory": encoder.width, "memory_states": encoder.states}
-    decoder, decoder_layers = _stack(mapping, "decoder", arrays, memory)
+    decoder, decoder_layers = _read_stack(mapping, "decoder", arrays, memory)
     try:
         spec = ModelSpec("encoder-decoder", encoder, decoder)  # type: ignore[arg-type]
     except CheckpointError as error:
@@ -213,16 +212,16 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     check_sources(tensor_sources, stored, where, f"arrays do not fit {mapping.where}")
     tensors = make_tensors(tensor_sources, stored)
     if isinstance(encoder, ResidualSpec):
-        tensors |= state.tensors(encoder)
+        tensors |= residual_state.tensors(encoder)
         check_tensors(spec, tensors, where)
     return spec, tensors
 
 
 def _side(pictures: JsonObject) -> tuple[int, int]:
-    """The height and width of an image."""
+    """(height, width) of the images, which are square."""
     side = pictures.integer("side", minimum=1)
-    if side > MOST_SIDE:
-        raise pictures.error("side", f"at most {MOST_SIDE} pixels", side)
+    if side > MAX_SIDE:
+        raise pictures.error("side", f"at most {MAX_SIDE} pixels", side)
     return side, side
 
 
@@ -237,7 +236,7 @@ def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
     return PictureSpec(_side(pictures), BILINEAR, (0, 0), 1 / 255, (mean,) * 3, (deviation,) * 3)
 
 
-def _sources(tensors: JsonObject, name: str) -> TensorSources:
+def _read_sources(tensors: JsonObject, name: str) -> TensorSources:
     value = tensors.values[name]
     options = dict(value) if isinstance(value, dict) else {"names": value}
     names = options.pop("names", None)
@@ -251,29 +250,25 @@ def _sources(tensors: JsonObject, name: str) -> TensorSources:
     return sources(*names, **{FIELDS.get(name, name): OPTIONS[name][2](value) for name, value in options.items()})
 
 
-def _stack(
+def _read_stack(
     mapping: JsonObject, name: str, arrays: _Arrays, memory: dict[str, int]
 ) -> tuple[RecurrentSpec, Sequence[int | str]]:
-    """(a stack with the sizes of its arrays, the numbers or names of its layers in the file)."""
+    """(a stack, the numbers or names of its layers in the file); ``memory``: for a decoder, the encoder's sizes."""
     table = mapping.nested(name)
     cell, layers = table.choice("cell", CELLS), table.values.get("layers")
     if layers is None:
-        missing = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
-        layers = range(next(missing))
+        missing_numbers = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
+        layers = range(next(missing_numbers))
     if not isinstance(layers, range | list) or not all(type(layer) is int or is_text(layer) for layer in layers):
         raise table.error("layers", "a list of names", layers)
     if not layers:
         raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
-    vocabulary, embedding = arrays.size(f"{name}.embedding.weight")
+    vocabulary, embedding_width = arrays.size(f"{name}.embedding.weight")
     if not mapping.has("text"):  # the inputs are rows of numbers, and the decoder points at rows
         vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
-        embedding = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
-    sizes = {
-        "layers": len(layers),
-        "units": arrays.size(f"{name}.layers.0.state.weight", layers[0])[0] // CELLS[cell][0],
-        "vocabulary": vocabulary,
-        "embedding_width": embedding,
-    }
+        embedding_width = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
+    units = arrays.size(f"{name}.layers.0.state.weight", layers[0])[0] // CELLS[cell][0]
+    sizes = {"layers": len(layers), "units": units, "vocabulary": vocabulary, "embedding_width": embedding_width}
     values: dict[str, Any] = {entry: value for entry, value in table.values.items() if entry != "context_first"}
     for table_name, field, weight in (
         ("readout", "width", "readout"),
@@ -284,8 +279,7 @@ def _stack(
         if rows:
             values[table_name] = table.nested(table_name).values | {field: rows}
     if memory:
-        has_bias = arrays.sources("decoder.projection.bias") is not None
-        sizes |= memory | {"projection_bias": has_bias}
+        sizes |= memory | {"projection_bias": arrays.sources("decoder.projection.bias") is not None}
     problems: list[str] = []
     spec = from_plain(RecurrentSpec, values | sizes, name, problems)
     if spec is None:
@@ -325,7 +319,7 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     return text
 
 
-# Below: vocabularies, from the sources that a mapping may name, an entry of READERS each.
+# Vocabularies, from the sources that a mapping may name, each of which has an entry in READERS.
 def read_vocabulary(source: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
     """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
     names = [name for name in READERS if source.has(name)]
@@ -341,31 +335,31 @@ def checked_vocabulary(tokens: list[str], rows: int, where: str) -> tuple[str, .
     return tuple(tokens)
 
 
-def _file(source: JsonObject, entry: str) -> str:
+def _file_name(source: JsonObject, entry: str) -> str:
     name = source.string(entry)
     if any(character in name for character in "/\\:"):
         raise source.error(entry, "a file beside the weights", name)
     return name
 
 
-def _lines(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    name = _file(source, "lines")
+def _tokens_of_lines(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    name = _file_name(source, "lines")
     lines = decode(folder.read(name), folder.where(name)).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def _object(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+def _tokens_of_json(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
     """Tokens from {token: id} under a key of a JSON object."""
-    ids = read_object(folder, _file(source, "json")).nested(source.string("key"))
+    ids = read_object(folder, _file_name(source, "json")).nested(source.string("key"))
     numbers = [ids.integer(token) for token in ids.values]
     if sorted(numbers) != list(range(len(numbers))):
         raise CheckpointError(f"{ids.where}: should have each id from 0 to {len(numbers) - 1} once")
     return sorted(ids.values, key=lambda token: ids.values[token])
 
 
-def _metadata(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    """Tokens separated by NULs, from the metadata of the first file of weights, a .safetensors file."""
+def _tokens_of_metadata(source: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """Tokens separated by NULs, from the metadata of the first file in ``weights``, which is a .safetensors file."""
     return read_metadata(folder, weights[0]).string(source.string("metadata")).split("\0")
 
 
-READERS = {"lines": _lines, "json": _object, "metadata": _metadata}
+READERS = {"lines": _tokens_of_lines, "json": _tokens_of_json, "metadata": _tokens_of_metadata}

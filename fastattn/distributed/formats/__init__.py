@@ -1,4 +1,4 @@
-"""Input formats, a module each, and blocks: parts of the inputs, each computed and written as one."""
+"""Input formats, a module each; and blocks, the parts of the inputs that are computed and written one by one."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -23,12 +23,12 @@ class FileFormat(Protocol):
 
 FORMATS: dict[str, FileFormat] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}
 
-# Up to 200 actors have work, unless the job is so small that their start would take longer than the work. A lost
-# machine costs at most half a minute to some minutes of translation on two threads.
+# Up to 200 actors have work, unless the job is so small that their start would take longer than the work. What a lost
+# machine was translating on two threads takes half a minute to some minutes to repeat.
 _BLOCKS_OF_JOB = 200
 _READER_THREADS = 16  # for files: an object store answers a request after some 20 ms
 _LEAST_BYTES, _MOST_BYTES = 128 << 10, 4 << 20  # of a block
-_MOST_BLOCKS = 1_000_000  # each has two files and takes memory of the driver
+_MOST_BLOCKS = 1_000_000  # each block has two files, and takes memory of the driver
 
 
 def block_bytes(files: Sequence[InputFile]) -> int:
@@ -63,5 +63,5 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
 
 
 def read_block(block: CorpusBlock, column: str) -> BlockRows:
-    """Read a block's rows; ``cut`` has checked the column. InputError or FastattnError if they cannot be read."""
+    """Read a block's rows; ``cut`` has checked the column. InputError or FastattnError if the rows cannot be read."""
     return FORMATS[block.form].read(block, column)

@@ -1,4 +1,4 @@
-"""Blocks of files; their rows, with the texts to compute and all columns, which the output keeps; lines of files."""
+"""Blocks of files; blocks' rows, with the texts to compute and all columns, which the output keeps; lines of files."""
 
 import contextlib
 import io
@@ -43,8 +43,8 @@ class CorpusBlock:
 class BlockRows(ABC):
     """The rows of a block, in order.
 
-    texts   of the column, None where the text is null or the row is faulty
-    faults  row in the block -> what is wrong with the row, and where in the file
+    texts   of the column, None if the text is null or the row is faulty
+    faults  number of a row in the block -> the fault, and its location in the file
     starts  the byte of the file at which each row begins; in Parquet, the number of each row
     digest  SHA-256 of the bytes or table that was read, hexadecimal
     """
@@ -67,12 +67,13 @@ class BlockRows(ABC):
         """The rows as dictionaries of values of JSON's types."""
 
     def objects(self) -> list[str]:
+        """The rows as JSON objects, a line each."""
         return list(map(json_line, self.records()))
 
 
 @dataclass
 class StringRows(BlockRows):
-    """Rows whose columns are all strings, of text and CSV."""
+    """Rows of plain text or CSV, whose columns are all strings."""
 
     columns: dict[str, list[str | None]]
 
@@ -97,8 +98,8 @@ def missing_column(url: str, column: str, names: list[str]) -> InputError:
     return InputError(f"{public_url(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 
-_MOST_COUNTED = 1 << 30  # bytes of a file in which lines are counted, which takes a second
-_BUFFER = 1 << 18  # read at once: an object store answers a request after some 20 ms
+_MOST_COUNTED_BYTES = 1 << 30  # of a file, to count their lines, which takes a second
+_BUFFER_BYTES = 1 << 18  # read at once: an object store answers a request after some 20 ms
 
 
 class ByteLines:
@@ -113,13 +114,13 @@ class ByteLines:
 
         digest  an object of hashlib, which each line updates
         """
-        self._digest = digest
-        self._file, self._name, self._stop = io.BufferedReader(_UnclosedFile(file), _BUFFER), public_url(url), stop
+        self._digest, self._name, self._stop = digest, public_url(url), stop
+        self._file = io.BufferedReader(_UnclosedFile(file), _BUFFER_BYTES)
         self._is_cut = False
         size = file.size()
         if size < stop:
-            earlier = f"had at least {stop:,} when it was cut into blocks"
-            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {earlier}")
+            fault = f"{self._name} has {counted(size, 'byte')}, and had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(fault)
         self.position = self.next_position = max(start - 1, 0)
         self._file.seek(self.next_position)
         if start > 0:
@@ -168,18 +169,18 @@ def lines_of(block: CorpusBlock, digest: Any) -> Iterator[ByteLines]:
 
 def line_number(url: str, position: int) -> int | None:
     """The number, from 1, of the line that begins at a byte; None if counting would take long."""
-    if position > _MOST_COUNTED:
+    if position > _MOST_COUNTED_BYTES:
         return None
     count = 1
     with open_input(url) as file:
-        while position > 0 and (part := file.read(min(position, _BUFFER))):
+        while position > 0 and (part := file.read(min(position, _BUFFER_BYTES))):
             count += part.count(b"\n")
             position -= len(part)
     return count
 
 
 class _UnclosedFile(io.RawIOBase):
-    """A NativeFile for a buffered reader, which then cannot close it."""
+    """Passes reads of a buffered reader on to a NativeFile, but not the reader's ``close``."""
 
     def __init__(self, file: Any):
         self._file = file

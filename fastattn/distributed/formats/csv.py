@@ -1,8 +1,8 @@
 """CSV and TSV with a header. Every column is text, unchanged: 007 stays 007.
 
 Quoted fields may hold line ends, so no byte in the middle of a file shows where a record begins. So ``cut`` reads the
-whole file, with the parser that reads the blocks, so that both agree about every stray quote. Both read bytes as
-Latin-1, in which each byte is a character: the parser's signs are ASCII, and a record that is not UTF-8 damages none.
+whole file, with the parser of ``read``, so that both agree about every stray quote. Both read bytes as Latin-1, in
+which each byte is a character: quotes and separators are ASCII, and a record that is not UTF-8 damages no other.
 """
 
 import csv
@@ -17,11 +17,11 @@ from fastattn.errors import InputError
 from fastattn.printable import printable
 from fastattn.system import files
 
-_CHUNK = 1 << 20  # bytes searched for a quote at once
+_CHUNK = 1 << 20  # bytes that are searched for a quote at once
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts that begin with a record, each at least ``block_bytes`` behind the beginning of the part before."""
+    """Parts that begin with a record; each but the last has at least ``block_bytes``."""
     with open_input(file.url) as stream:
         names, start = _header(stream, file.url, file.size)
         if not names:
@@ -123,14 +123,14 @@ class _RecordTooLong(Exception):
 class _RecordLines:
     """Gives the lines to the parser, as characters, record by record.
 
-    begin          the byte at which the present record begins
+    start          the byte at which the present record begins
     length         the record's bytes so far; 0: the next line is the record's first
     is_unfinished  whether the lines end inside a quoted field
     """
 
     def __init__(self, lines: ByteLines):
         self._lines = lines
-        self.length = self.begin = 0
+        self.length = self.start = 0
         self.is_unfinished = False
 
     def __iter__(self) -> "_RecordLines":
@@ -141,7 +141,7 @@ class _RecordLines:
         if line is None:
             self.is_unfinished = self.length > 0  # the parser takes another line of a record only inside quotes
             raise StopIteration
-        self.begin = self.begin if self.length else self._lines.position
+        self.start = self.start if self.length else self._lines.position
         self.length += len(line)
         if self.length > files.LONGEST_LINE:
             raise _RecordTooLong
@@ -152,13 +152,13 @@ class _RecordLines:
 
 def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]:
     """Yield (first byte, fields in Latin-1, fault or "") of each record; a blank line is a record without fields."""
-    # The limit is for the whole process. It is only raised, since lowering it would cut the fields of other threads.
+    # The limit of the whole process is raised, and stays, since a lower limit would cut the fields of other threads.
     if csv.field_size_limit() < 2 * files.LONGEST_LINE:
         csv.field_size_limit(2 * files.LONGEST_LINE)
-    source = _RecordLines(lines)
-    parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
+    record_lines = _RecordLines(lines)
+    parser = csv.reader(record_lines, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
     while True:
-        source.length = 0
+        record_lines.length = 0
         fields: list[str] = []
         fault = ""
         try:
@@ -169,4 +169,5 @@ def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]
             fault = f"not CSV ({str(error).partition(' - ')[0]})"
         except _RecordTooLong:
             fault = f"longer than {files.LONGEST_LINE:,} bytes, so a quote may not be closed"
-        yield source.begin, fields, "a quoted field that does not end" if source.is_unfinished else fault
+        fault = "a quoted field that does not end" if record_lines.is_unfinished else fault
+        yield record_lines.start, fields, fault

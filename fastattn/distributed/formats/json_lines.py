@@ -24,21 +24,18 @@ if TYPE_CHECKING:
     import pyarrow
 
 OBJECT_COLUMN = "json"  # the column of whole objects in a table
-_SAMPLE = 100  # lines that are searched for the column
+_SAMPLED_LINES = 100  # at the beginning of a file, which are searched for the column
 _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size. Of a file only the first lines are read, one of which at least must have the column.
-
-    If none has the column, an InputError names the fields of the lines.
-    """
+    """Parts of equal size. Only the first lines are read; InputError, with their fields, if none has the column."""
     fields: dict[str, None] = {}
     first_fault = ""
     with open_input(file.url) as stream:
         lines = ByteLines(stream, file.url, 0, file.size)
         rows = 0
-        for line in itertools.islice(lines, _SAMPLE):
+        for line in itertools.islice(lines, _SAMPLED_LINES):
             if lines.is_blank(line):
                 continue
             rows += 1
@@ -48,7 +45,8 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
         names = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{public_url(file.url)}: no field {column!r} in the first {_SAMPLE} lines; found: {names}")
+        fault = f"no field {column!r} in the first {_SAMPLED_LINES} lines; found: {names}"
+        raise InputError(f"{public_url(file.url)}: {fault}")
     return even_parts(file.size, block_bytes)
 
 
@@ -81,7 +79,7 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 def _line_text(line: bytes, lines: ByteLines) -> str:
     """The last line as text, without its end; InputError if it is not text."""
-    return text_of(line, lines.location(), first=lines.position == 0)
+    return text_of(line, lines.location(), is_first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:

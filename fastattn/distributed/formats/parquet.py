@@ -1,4 +1,4 @@
-"""Parquet: blocks are rows, which are cut by the footer and a few texts; row groups may have any size."""
+"""Parquet: a block is a range of rows, chosen by the footer and a few texts; row groups may have any size."""
 
 import bisect
 import hashlib
@@ -18,19 +18,18 @@ from fastattn.printable import counted
 if TYPE_CHECKING:
     import pyarrow
 
-_BATCH = 1024  # rows decoded at once; fewer if rows are wide
-_BATCH_BYTES = 16 << 20
+_BATCH_ROWS, _BATCH_BYTES = 1024, 16 << 20  # the most that are decoded at once
 _BUFFER_BYTES = 1 << 20  # of each column, read at once; by default pyarrow reads a row group's whole column
 _SAMPLED_ROWS = 64  # of each row group: a dictionary stores equal texts once, so the footer may say too few bytes
-_LEAST_TEXT = 32  # bytes; a shorter text counts as so many
-_WIDEST = 32 << 20  # bytes of all columns of a block, by the footer
-_MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
+_LEAST_TEXT = 32  # bytes that a shorter text counts
+_MOST_FOOTER_BYTES = 32 << 20  # of all columns of a block, by the footer
+_MOST_MEMORY_BYTES = 1 << 28  # of all columns of a block in memory, whatever the footer says
 # Rows or bytes for each byte of a file: a byte of a column of nulls has ten thousand rows, and zstd expands as much.
 _MOST_EACH_BYTE = 1 << 16
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of rows whose texts have about ``block_bytes``; a part may lie in one row group or span several.
+    """Ranges of rows whose texts have about ``block_bytes``; a range may lie in one row group or span several.
 
     The cost of a row is its share of a block: by its text or, if other columns are wide, by all columns.
     """
@@ -38,7 +37,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
     size = cost = 0.0
     for rows, text_bytes, all_bytes in _row_groups(file, column):
         row_bytes = max(text_bytes / rows, _LEAST_TEXT)
-        share = max(row_bytes / block_bytes, all_bytes / rows / _WIDEST)
+        share = max(row_bytes / block_bytes, all_bytes / rows / _MOST_FOOTER_BYTES)
         group_stop = stop + rows
         while stop < group_stop:
             fitting_rows = int((1 - cost) / share)
@@ -62,8 +61,8 @@ def _row_groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
         parquet = _parquet_file(stream, file.url)
         _check_column(parquet.schema_arrow, file.url, column)
         metadata, position = parquet.metadata, parquet.schema_arrow.get_field_index(column)
-        # By position, since a field of an earlier nested column may have the same path.
-        index = sum(_leaf_columns(parquet.schema_arrow.field(before).type) for before in range(position))
+        # Not by the column's path, which a field of an earlier nested column may have too.
+        index = sum(_leaf_columns(parquet.schema_arrow.field(earlier).type) for earlier in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
@@ -102,15 +101,15 @@ def _parquet_file(stream: Any, url: str) -> Any:
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
-    """Raise InputError unless the column exists and is text and all columns have different names."""
+    """Raise InputError unless the column exists, is text, and all columns have different names."""
     duplicate = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if duplicate is not None:
         raise InputError(f"{public_url(url)}: two columns have the name {duplicate!r}")
     if column not in schema.names:
         raise missing_column(url, column, schema.names)
-    kind = schema.field(column).type
-    if not is_text(kind):
-        raise InputError(f"{public_url(url)}: the column {column!r} should hold strings, and is {kind}")
+    data_type = schema.field(column).type
+    if not is_text(data_type):
+        raise InputError(f"{public_url(url)}: the column {column!r} should hold strings, and is {data_type}")
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
@@ -148,15 +147,15 @@ def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]
     position = stops[first] - groups[first].num_rows  # the first row of the next batch
     total_bytes = 0
     row_bytes = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
-    size = max(min(_BATCH, _BATCH_BYTES // max(row_bytes, 1)), 1)
+    size = max(min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)), 1)
     for batch in parquet.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         block_part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
             total_bytes += block_part.nbytes
-            if total_bytes > _MOST_HELD:
+            if total_bytes > _MOST_MEMORY_BYTES:
                 rows = f"{public_url(block.url)}: rows {block.start} to {block.stop}"
-                raise InputError(f"{rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
+                raise InputError(f"{rows} hold more than {_MOST_MEMORY_BYTES:,} bytes; cut smaller blocks")
             yield block_part
         if position >= block.stop:
             return

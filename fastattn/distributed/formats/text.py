@@ -26,7 +26,7 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
         for line in lines:
             starts.append(lines.position)
             try:
-                texts.append(text_of(line, lines.location(), first=lines.position == 0))
+                texts.append(text_of(line, lines.location(), is_first=lines.position == 0))
             except InputError as error:
                 faults[len(texts)] = str(error)
                 texts.append(None)

@@ -17,19 +17,19 @@ COLUMNS = VECTORS * LANES
 KEYS = 256
 
 # Blocks of rows
-INTEGERS = 4  # the size of two int64 in floats: a row's first key and its stop
-INDICES = KEYS
+RANGE_FLOATS = 4  # the size of two int64 in floats: a row's first key and its stop
+INDEX_FLOATS = KEYS  # the size of the numbers of KEYS rows, int32, in floats
 LIMIT = 128 // ROWS * ROWS  # rows of a task that chooses keys: each task packs its keys for itself
 PIECE = 256  # keys of one call of a mask
 
 # Scores by distance
-STRIP = 16 * ROWS  # query rows; a strip takes 96 KiB (AVX2); with 6 rows half of the products' columns are unused
+STRIP = 16 * ROWS  # query rows, whose scores take 96 KiB (AVX2); 6 rows would leave half of the products unused
 _STEP = math.lcm(ROWS, LANES)
 DISTANCE_KEYS = -(-24 // _STEP) * _STEP  # keys of a chunk; their scores take 16 KiB (AVX2)
-WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
-LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # floats of a row of a chunk's scores by distance
+TILE_FLOATS = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
+CHUNK_FLOATS = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # floats of a row of a chunk's scores by distance
 
-TOGETHER = 4  # rows of a step that share keys and are computed together
+GROUP_ROWS = 4  # rows of a step that share keys and are computed together
 NO_FUNCTION = 0  # in the place of a user's function
 
 
@@ -48,13 +48,13 @@ def whole_tiles(rows):
     return (rows + ROWS - 1) // ROWS * ROWS
 
 
-def slot_layout(heads, width, value_width, stride):
-    """The SlotLayout of a step's row, with ``stride`` floats for a head's scores."""
+def scratch_layout(heads, width, value_width, stride):
+    """The ScratchLayout of a step's row, with ``stride`` floats for a head's scores."""
     totals = heads * stride * 4
     sums = totals + heads * SIZE
     queries = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
     size = queries + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
-    return SlotLayout(totals, sums, queries, size)
+    return ScratchLayout(totals, sums, queries, size)
 
 
 class ShapeArguments(NamedTuple):
@@ -82,7 +82,7 @@ class ScoreArguments(NamedTuple):
     from_start: int
     sinks_H: np.ndarray  # logits times log2(e)
     function: Any  # a compiled score_mod, or NO_FUNCTION
-    product: Any  # how a query and a key make a score, with ``details``: see tiles.py
+    product: Any  # with ``details``, how a query and a key make a score: see tiles.py
     details: np.ndarray
 
 
@@ -113,11 +113,11 @@ class OutputArguments(NamedTuple):
     logs_row: int
 
 
-# Rows of a sentence, from a head on: the address of the first row; steps from head to head and from row to row.
+# Rows of a sentence, from a head on: the address of the first row; bytes from head to head and from row to row.
 HeadRows = namedtuple("HeadRows", "address head_step row_step")
 # Rows of a block that are computed together.
 Tile = namedtuple("Tile", "first stop")
-# Packed keys that a tile's rows see: from ``front``, the start of a panel, to ``stop``; ``whole``: in whole vectors.
+# Packed keys that a tile's rows see: from ``front``, the start of a panel, to ``stop``, in whole vectors to ``whole``.
 Span = namedtuple("Span", "front stop whole")
-# The scratch of a step's row starts with its scores; byte offsets in it, and its size.
-SlotLayout = namedtuple("SlotLayout", "totals sums queries size")
+# The scratch of a step's row, which starts with the row's scores: byte offsets in the scratch, and its size.
+ScratchLayout = namedtuple("ScratchLayout", "totals sums queries size")

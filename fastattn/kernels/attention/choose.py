@@ -1,6 +1,6 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys, without weights or values.
 
-Tiles of scores, products or additive, are those of sentences.py; each row keeps its greatest score and that key.
+Tiles of scores, products or additive, are those of sentences.py; each row keeps its greatest score and the score's key.
 """
 
 from collections import namedtuple
@@ -24,7 +24,7 @@ from fastattn.kernels.attention.tiles import (
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.memory import address, load_scalar, store_integer, store_scalar
 
-# Query rows of one sentence and head; the kernel writes their best keys to ``best``, int64.
+# Up to LIMIT query rows of one sentence and head; the kernel writes their best keys to ``best``, int64.
 ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
 ChoiceBlock = namedtuple(
     "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
@@ -90,31 +90,24 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scr
     query_BTHK, key_BSGK = rows
     B, T, H, K = query_BTHK.shape
     S, G = key_BSGK.shape[1:3]
-    blocks, panel = (T + LIMIT - 1) // LIMIT, (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (KEYS + 1) - 16) * 4
+    blocks, keys_size = (T + LIMIT - 1) // LIMIT, (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (KEYS + 1) - 16) * 4
     bias_batch, bias_head, bias_row, bias_key = steps
     for part in prange(0, len(scratch_PN)):
         keys, _, _ = take_part(scratch_PN, part, 0)
         keys = aligned(keys)
-        scores = keys + panel
+        scores = keys + keys_size
         queries = scores + ROWS * KEYS * 4
         maxima = queries + LIMIT * K * 4
         scratch = ChoiceScratch(keys, scores, queries, maxima, maxima + LIMIT * 4)
         for task in range(part, B * H * blocks, len(scratch_PN)):
             b, h, t = task // (H * blocks), task // blocks % H, task % blocks * LIMIT
+            query = HeadRows(address(query_BTHK) + ((b * T + t) * H + h) * K * 4, K * 4, H * K * 4)
+            key = HeadRows(address(key_BSGK) + (b * S * G + h // (H // G)) * K * 4, K * 4, G * K * 4)
+            ranges, best = address(seen_BT2) + (b * T + t) * 16, address(best_BHT) + ((b * H + h) * T + t) * 8
             factors = address(factors_HE) + h * (K + 1) * 4 if factors_HE.size > 0 else 0
+            head = AdditiveHead(factors, factors != 0 and exponential_BH[b, h] != 0)
+            biases = address(bias) + b * bias_batch + h * bias_head + t * bias_row if bias.size > 0 else 0
             block = ChoiceBlock(
-                HeadRows(address(query_BTHK) + ((b * T + t) * H + h) * K * 4, K * 4, H * K * 4),
-                HeadRows(address(key_BSGK) + (b * S * G + h // (H // G)) * K * 4, K * 4, G * K * 4),
-                min(LIMIT, T - t),
-                S,
-                K,
-                address(seen_BT2) + (b * T + t) * 16,
-                factor,
-                AdditiveHead(factors, factors != 0 and exponential_BH[b, h] != 0),
-                address(bias) + b * bias_batch + h * bias_head + t * bias_row if bias.size > 0 else 0,
-                bias_row,
-                bias_key,
-                address(best_BHT) + ((b * H + h) * T + t) * 8,
-                scratch,
+                query, key, min(LIMIT, T - t), S, K, ranges, factor, head, biases, bias_row, bias_key, best, scratch
             )
             _choose_block(block)

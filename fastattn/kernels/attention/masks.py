@@ -24,6 +24,7 @@ any_column = make_any_byte(ROWS, COLUMNS)
 
 
 def _is_none(function) -> bool:
+    """Whether a Numba type is that of NO_FUNCTION or of a function that is left out."""
     return isinstance(function, types.Integer) or function == types.Tuple(())
 
 
@@ -51,7 +52,7 @@ def write_seen(function, target, b, h, t, s, count):
 
 @inner_overload
 def tile_state(function, b, h, t_first, t_last, s_first, s_last):
-    """Whether mask_mod shows NONE, SOME or ALL of these queries and keys, the last ones included."""
+    """Whether mask_mod shows NONE, SOME or ALL of these keys to these queries, the last ones included."""
     if _is_none(function):
         return lambda function, b, h, t_first, t_last, s_first, s_last: ALL
     return function.state_of_ranges()
@@ -67,7 +68,7 @@ def seen_by(seen, t, keys):
 
 @inner
 def seen_here(ranges, n, s, count, sinks):
-    """(begin, stop) of the keys that row n sees among ``count`` from s on; keys between these may be hidden."""
+    """(begin, stop), counted from s, of the keys that row n may see among ``count`` from s on."""
     begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, count)
     if begin >= count:
         stop = min(stop, sinks - s)
@@ -135,7 +136,7 @@ def state_of_tile(mask, tile, rows, first, stop):
 
 @inner
 def write_row(mask, head, t, first, count, target):
-    """Write a byte for each of ``count`` keys from ``first`` on: whether query t sees it; up to a multiple of LANES."""
+    """Write whether query t sees each key, a byte for each of ``count`` keys from ``first`` on, up to whole vectors."""
     seen = mask.seen + head * mask.seen_head + t * mask.seen_row
     if mask.seen == 0:
         fill_bytes(1, target, count)
@@ -218,6 +219,7 @@ def state_of_block(function, b, h, queries, keys, seen):
 
 @kernel
 def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scratch_PN):
+    """Write the state of each block of queries and keys."""
     B, H, rows, columns = states_BHTS.shape
     for part in prange(0, len(scratch_PN)):
         seen, first, stop = take_part(scratch_PN, part, B * H * rows)

@@ -37,16 +37,16 @@ def head_biases(scores, b, h):
 
 @inner
 def head_scores(scores, b, h, head):
-    """ScoreArguments of a sentence's heads from h on; ``head`` is the first one's part of the product."""
+    """ScoreArguments of a sentence's heads from h on; ``head`` is head h's part of the product's details."""
     sinks = address(scores.sinks_H) + h * 4 if scores.sinks_H.size > 0 else 0
     biases = head_biases(scores, b, h)
     return HeadScores(scores.factor, scores.softcap, sinks, scores.function, biases, scores.product, head)
 
 
 @inner
-def aligned(place):
+def aligned(start):
     """The address rounded up to a cache line."""
-    return (place + 63) & -64
+    return (start + 63) & -64
 
 
 @inner
@@ -79,7 +79,7 @@ def add_biases(score, biases, head, row, position, first, count):
     if biases.bias != 0:
         bias = biases.bias + head * biases.bias_head + row * biases.bias_row + first * biases.bias_key
         add_bias(score, bias, biases.bias_key, count)
-    if biases.slopes != 0:  # times distance, distance + 1 and so on (ALiBi, Press 2022)
+    if biases.slopes != 0:  # the slope times distance, distance + 1 and so on (ALiBi, Press 2022)
         distance = first if biases.from_start != 0 else first - position
         slope, factor = splat(load_scalar(biases.slopes + head * 4)), splat(np.float32(LOG2_E))
         for s in range(0, count, LANES):
@@ -137,6 +137,6 @@ def finish_weights(weight, count, shift, inverse):
 
 @inner
 def total_of(lanes):
-    """(the total of a row's lanes, its inverse, 0 for 0)."""
+    """(the total of the lanes at an address, its inverse); the inverse of 0 is 0."""
     total = sum_lanes(load(lanes))
     return total, np.float32(0) if total == np.float32(0) else np.float32(1) / total

@@ -29,7 +29,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import NONE, RaggedBatch
-from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, HeadRows, Span, Tile
+from fastattn.kernels.attention.arguments import INDEX_FLOATS, KEYS, RANGE_FLOATS, ROWS, HeadRows, Span, Tile
 from fastattn.kernels.attention.masks import (
     any_function,
     is_masked,
@@ -91,10 +91,10 @@ from fastattn.simd.vector import splat
 # apart for the hardware's prefetcher.
 AHEAD = 2
 
-# Rows of a batch: the address of the first; steps from sentence to sentence (beside the rows between), from head to
-# head, and from row to row. The addresses of a later head's rows, to prefetch.
+# Rows of a batch: the address of the first; bytes from sentence to sentence (added to those of the rows between), from
+# head to head, and from row to row.
 BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
-PrefetchRows = namedtuple("PrefetchRows", "query key value out")
+PrefetchRows = namedtuple("PrefetchRows", "query key value out")  # addresses of a later head's rows, to prefetch
 # MaskArguments and OutputArguments of the heads of a sentence, from head h of sentence b on.
 HeadMask = namedtuple(
     "HeadMask", "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function"
@@ -154,11 +154,11 @@ def cut_scratch(keys, limit, width, value_width):
     sums = totals + limit * SIZE
     queries = sums + limit * columns * 4
     ranges = queries + limit * width * 4
-    maxima = ranges + limit * INTEGERS * 4
+    maxima = ranges + limit * RANGE_FLOATS * 4
     new_maxima = maxima + limit * 4
     seen = new_maxima + ROWS * 4
     indices = seen + ROWS * KEYS + LANES * 4
-    spare = indices + INDICES * 4
+    spare = indices + INDEX_FLOATS * 4
     return Scratch(keys, values, scores, totals, sums, queries, ranges, maxima, new_maxima, seen, indices, spare)
 
 
@@ -255,9 +255,9 @@ def attend_tile(block, tile, s, count, masked, finishing):
     finishing  whether scores are more than products, or the caller wants weights
     """
     rows, scores, scratch, like, width = block.rows, block.scores, block.scratch, block.like, block.width
-    front, stop, every = 0, count, True
+    front, stop, all_seen = 0, count, True
     if block.ranges != 0:
-        front, stop, every = seen_by_tile(scratch.ranges, tile, s, count, block.sinks)
+        front, stop, all_seen = seen_by_tile(scratch.ranges, tile, s, count, block.sinks)
         if front >= stop:
             return
     if masked:
@@ -276,9 +276,9 @@ def attend_tile(block, tile, s, count, masked, finishing):
         score_keys(
             scores.product, scores.head, queries, scratch.keys, width, span, scratch.scores, position, scratch.spare
         )
-    if finishing or not every or stop < span.whole:
+    if finishing or not all_seen or stop < span.whole:
         finish_scores(block, tile, s, count, span, masked)
-    # their maxima
+    # the rows' maxima
     line, size = scratch.scores + front * 4, (span.whole - front) * 4
     for n in range(length):
         store_scalar(load_scalar(scratch.maxima + (tile.first + n) * 4), scratch.new_maxima + n * 4)
@@ -313,7 +313,7 @@ def prefetch_ahead(block, ahead, i):
 
 @inner
 def finish_block(block):
-    """Write a block's outputs; returns its number of invalid rows, which see a key and have a total of 0 or NaN."""
+    """Write a block's outputs; returns the number of invalid rows, which see a key but have a total of 0 or NaN."""
     rows, outputs, scratch, width = block.rows, block.outputs, block.scratch, block.value_width
     columns, invalid = columns_of(width), 0
     h, t = rows.first // rows.queries, rows.first % rows.queries
@@ -389,7 +389,7 @@ def attend_block(block, ahead):
 
 @inner
 def block_cost(first, count, queries, keys, seen):
-    """Roughly the number of scores of a block of rows; blocks are divided among threads by it."""
+    """Roughly the number of scores of a block of rows, by which blocks are divided among threads."""
     if seen != 0 and first // queries == (first + count - 1) // queries:
         begin, stop = seen_by(seen, (first + count // 2) % queries, keys)
         return count * (max(stop - begin, 0) + 16)
@@ -403,7 +403,7 @@ def batch_rows(array, offset, batch_step, head_step, row_step):
 
 @inner
 def head_rows(rows, b, row, head):
-    """The rows of sentence b from a head on; ``row`` is the number of its first row in the batch."""
+    """The rows of sentence b from a head on; ``row`` is the number of the sentence's first row in the batch."""
     first = rows.address + b * rows.batch_step + row * rows.row_step + head * rows.head_step
     return HeadRows(first, rows.head_step, rows.row_step)
 
@@ -453,7 +453,7 @@ def head_outputs(outputs, b, first, h):
 
 @inner
 def heads_together(shape, product):
-    """The number of query heads whose rows share blocks: all of a key head, or 1 where each has its own products."""
+    """The number of query heads whose rows share blocks: all of a key head; 1 where scores are not dot products."""
     return shape.heads // shape.key_heads if is_dot(product) else 1
 
 
@@ -473,7 +473,7 @@ def whole_cost(batch, shape, together):
 
 @inner
 def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scratch):
-    """Compute a thread's blocks; share: (its number, number of shares, cost of all); see ``attend``."""
+    """Compute a thread's blocks; ``share`` is (its number, the number of shares, the cost of all); see ``attend``."""
     query_array, key_array, value_array, out_array = arrays
     query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
@@ -493,34 +493,24 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
                 done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
+                few = queries * together <= FEW and is_dot(scores.product)
+                head = product_head(scores.product, scores.details, b, h)
                 block = RowBlock(
-                    query_array,
-                    head_rows(query, b, q, h),
-                    head_rows(key, b, k, g),
-                    head_rows(value, b, k, g),
-                    head_rows(out, b, q, h),
-                    QueryRows(first, count, queries),
-                    keys,
-                    shape.width,
-                    shape.value_width,
-                    queries * together <= FEW and is_dot(scores.product),
-                    ranges,
-                    batch.sinks,
-                    head_scores(scores, b, h, product_head(scores.product, scores.details, b, h)),
-                    head_mask(mask, b, h),
-                    head_outputs(outputs, b, q, h),
-                    thread_scratch,
-                )
+                    query_array, head_rows(query, b, q, h), head_rows(key, b, k, g), head_rows(value, b, k, g),
+                    head_rows(out, b, q, h), QueryRows(first, count, queries), keys, shape.width, shape.value_width,
+                    few, ranges, batch.sinks, head_scores(scores, b, h, head), head_mask(mask, b, h),
+                    head_outputs(outputs, b, q, h), thread_scratch,
+                )  # fmt: skip
                 invalid += attend_block(block, rows_ahead(query, key, value, out, batch, shape, b, g))
     return invalid
 
 
 @kernel
 def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, invalid_P):
-    """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
+    """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attend_batch.
 
     arrays     queries, keys, values, out, of one type, for their addresses
-    steps      of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
+    steps      of each array: bytes to its first head, then the steps of BatchRows
     batch      the members of a RaggedBatch; seen_N2 is empty where rows see all keys
     shape      ShapeArguments; mask, scores and outputs likewise
     invalid_P  written: the number of invalid rows of each part, see finish_block
@@ -535,7 +525,7 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
 
 @kernel
 def _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
-    """See seen_around; a negative ``before`` or ``after`` sets no bound."""
+    """Write the ranges of ``seen_around``; a negative ``before`` or ``after`` sets no bound."""
     for _ in prange(0, 1):  # one task: it takes microseconds
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):

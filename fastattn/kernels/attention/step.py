@@ -1,7 +1,7 @@
 """Attention over tables of keys: a decoder's step over its history or over a memory, or the next queries of a prefill.
 
 Reading keys and values from memory limits the speed. So adjacent rows whose tables start with the same keys, the beams
-of a sentence or its next queries, go together: a thread reads each shared key and value once for TOGETHER rows. All
+of a sentence or its next queries, go together: a thread reads each shared key and value once for GROUP_ROWS rows. All
 heads of a row go together too: LANES dot products at a time, with all heads of a key while its row is in L1; then a
 softmax over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, with sums in registers.
 Threads share rows and heads by the number of their keys.
@@ -13,7 +13,7 @@ Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GF
 26 if all keys differ; less if they are not in the last-level cache, limited by memory.
 15 -> 51  (shared) reading each key and value once for four rows
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see empty_table
-258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching the next rows'
+258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching those of the next rows
 37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import KeyIndex
-from fastattn.kernels.attention.arguments import TOGETHER, HeadRows, slot_layout
+from fastattn.kernels.attention.arguments import GROUP_ROWS, HeadRows, scratch_layout
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
@@ -43,26 +43,26 @@ from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefet
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import splat
 
-VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # vectors of each row's sum, in registers
+VECTORS = 4 if TARGET.rows * TARGET.vectors > GROUP_ROWS * 4 else 2  # vectors of each row's sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
 LARGE = 1 << 18  # bytes of keys and values that evict much of the data prefetched into L2 before them
 AHEAD = 32  # keys from the one that is read to the one that is prefetched; 16 to 128 are as good
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
-dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
-add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
-layout_of_slot = inner(slot_layout)
+dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(GROUP_ROWS)
+add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(GROUP_ROWS, VECTORS)
+layout_of_scratch = inner(scratch_layout)
 
 # HeadRows of all heads; ``like``: an array of the keys' dtype; ``vector``: the address of additive attention's v, or 0.
 StepArrays = namedtuple("StepArrays", "like query key value out vector")
-# Some of all heads: ``group`` to a key head, their scores ``stride`` floats apart.
+# Query heads ``first`` to ``last`` of ``heads``; ``group`` share a key head; a head's scores take ``stride`` floats.
 StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
 # Rows that are computed together, and the number of first keys that they share.
 RowGroup = namedtuple("RowGroup", "first stop shared")
 # The keys that a query sees: the address of their row numbers, int32; the first key's position and the stop.
 KeyList = namedtuple("KeyList", "index first stop")
-# Keys of a list to read; ``tail``, the address of room for LANES row numbers; the address and the length of a list
-# whose rows to prefetch meanwhile.
+# Keys ``first`` to ``stop`` of the list at an address; ``tail``, the address of room for LANES row numbers; the address
+# and the length of a list whose rows are prefetched meanwhile.
 ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
 
 
@@ -75,13 +75,13 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 
 @inner
-def score_keys(arrays, together, query, score, slot, listed, heads):
-    """Write the scores of the listed keys for one row, or for TOGETHER rows whose scratch is ``slot`` apart.
+def score_keys(arrays, together, query, score, distance, listed, heads):
+    """Write the scores of the listed keys for one row, or for GROUP_ROWS rows whose scratches are ``distance`` apart.
 
     It may write a few scores past the last key.
     """
     like, keys, width, size = arrays.like, arrays.key, heads.width, arrays.key.head_step
-    step_keys = LANES // TOGETHER if together and arrays.vector == 0 else LANES
+    step_keys = LANES // GROUP_ROWS if together and arrays.vector == 0 else LANES
     for s in range(listed.first, listed.stop, step_keys):
         index = listed.index + s * 4
         if s + step_keys > listed.stop:  # the last key stands for further keys
@@ -94,16 +94,16 @@ def score_keys(arrays, together, query, score, slot, listed, heads):
             prefetch_index_rows(listed.ahead, s, min(s + step_keys, listed.ahead_stop), rows, keys.row_step, size)
             if arrays.vector != 0:
                 vector = arrays.vector + h * width * 4
-                for at in range(0, TOGETHER * slot if together else 1, slot):
+                for at in range(0, GROUP_ROWS * distance if together else 1, distance):
                     additive_rows(like, row + at, vector, rows, keys.row_step, index, width, target + at)
             elif together:
-                dot_rows_together(like, row, slot, rows, keys.row_step, index, width, target, slot)
+                dot_rows_together(like, row, distance, rows, keys.row_step, index, width, target, distance)
             else:
-                dot_rows(like, row, slot, rows, keys.row_step, index, width, target, slot)
+                dot_rows(like, row, distance, rows, keys.row_step, index, width, target, distance)
 
 
 @inner
-def add_values(like, together, score, sums, slot, values, listed, heads):
+def add_values(like, together, score, sums, distance, values, listed, heads):
     """Add the listed values, weighted by the exponentials of their scores, to the sums; see ``score_keys``."""
     width, size = heads.value_width, values.head_step
     for s in range(listed.first, listed.stop, VALUE_KEYS):
@@ -113,17 +113,14 @@ def add_values(like, together, score, sums, slot, values, listed, heads):
             weight, target = score + (h * heads.stride + s) * 4, sums + h * vectors_of(width) * 4
             prefetch_index_rows(listed.ahead, s, min(s + VALUE_KEYS, listed.ahead_stop), rows, values.row_step, size)
             if together:
-                add_rows_together(like, weight, slot, rows, values.row_step, index, count, width, target, slot)
+                add_rows_together(like, weight, distance, rows, values.row_step, index, count, width, target, distance)
             else:
-                add_rows(like, weight, slot, rows, values.row_step, index, count, width, target, slot)
+                add_rows(like, weight, distance, rows, values.row_step, index, count, width, target, distance)
 
 
 @inner
 def take_softmax(score, keys, softcap, biases, head, maximum, total):
-    """Turn a head's products with a KeyList into exponentials of scores minus their maximum, their sum into ``total``.
-
-    ``total`` has a sum for each lane.
-    """
+    """Turn a head's products with a KeyList into exponentials of scores minus their maximum, summed in ``total``."""
     count = keys.stop - keys.first
     whole = vectors_of(count)
     if softcap != np.float32(0):
@@ -153,7 +150,7 @@ def keys_of(keys, n):
 def keys_to_read(keys, rows, i, row_bytes, tail):
     """For i = -1 the keys that all rows share, else the other keys of row i; and the keys to prefetch meanwhile.
 
-    Those are the next row's keys; a long row would evict them before their use, so it prefetches its own later keys.
+    These are the next row's keys; a long row would evict them before their use, so it prefetches later keys of its own.
     """
     row_keys = keys_of(keys, rows.first + max(i, 0))
     first, stop = (0, rows.shared) if i < 0 else (rows.shared, row_keys.stop - row_keys.first)
@@ -171,39 +168,39 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
     weights  HeadRows; address 0: no weights are written
     """
     like, query, out, value_width = arrays.like, arrays.query, arrays.out, heads.value_width
-    slot = layout_of_slot(heads.heads, heads.width, value_width, heads.stride)
-    tail = scratch + TOGETHER * slot.size
+    layout = layout_of_scratch(heads.heads, heads.width, value_width, heads.stride)
+    tail = scratch + GROUP_ROWS * layout.size
     maximum = tail + SIZE
     sums_head = vectors_of(value_width) * 4
-    # the last row stands for missing rows, whose results are not read
-    for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
-        line, row_scratch = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
-        column = heads.first * query.head_step
+    # the last row stands for rows that a group lacks, whose results are not read
+    for i in range(GROUP_ROWS if rows.shared > 0 else rows.stop - rows.first):
+        line = query.address + min(rows.first + i, rows.stop - 1) * query.row_step
+        row_scratch, column = scratch + i * layout.size, heads.first * query.head_step
         count = (heads.last - heads.first) * heads.width
-        multiply_row(line + column, scores.factor, row_scratch + slot.queries + column, count)
+        multiply_row(line + column, scores.factor, row_scratch + layout.queries + column, count)
         for k in range(heads.first * sums_head, heads.last * sums_head, SIZE):
-            store(splat(np.float32(0)), row_scratch + slot.sums + k)
+            store(splat(np.float32(0)), row_scratch + layout.sums + k)
 
     # first the keys that all rows share, then the other keys of each
     for i in range(-1, rows.stop - rows.first):
-        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        score_keys(arrays, i < 0, row_scratch + slot.queries, row_scratch, slot.size, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * layout.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        score_keys(arrays, i < 0, row_scratch + layout.queries, row_scratch, layout.size, listed, heads)
     for i in range(rows.stop - rows.first):
-        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        row_scratch, row_keys = scratch + i * layout.size, keys_of(keys, rows.first + i)
         biases = head_biases(scores, rows.first + i, 0)
         for h in range(heads.first, heads.last):
-            score, total = row_scratch + h * heads.stride * 4, row_scratch + slot.totals + h * SIZE
+            score, total = row_scratch + h * heads.stride * 4, row_scratch + layout.totals + h * SIZE
             take_softmax(score, row_keys, scores.softcap, biases, h, maximum, total)
     for i in range(-1, rows.stop - rows.first):
-        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        add_values(like, i < 0, row_scratch, row_scratch + slot.sums, slot.size, arrays.value, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * layout.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        add_values(like, i < 0, row_scratch, row_scratch + layout.sums, layout.size, arrays.value, listed, heads)
     for i in range(rows.stop - rows.first):
-        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        row_scratch, row_keys = scratch + i * layout.size, keys_of(keys, rows.first + i)
         line, count = out.address + (rows.first + i) * out.row_step, row_keys.stop - row_keys.first
         weight = weights.address + (rows.first + i) * weights.row_step + row_keys.first * 4
         for h in range(heads.first, heads.last):
-            _, inverse = total_of(row_scratch + slot.totals + h * SIZE)
-            multiply_row(row_scratch + slot.sums + h * sums_head, inverse, line + h * out.head_step, value_width)
+            _, inverse = total_of(row_scratch + layout.totals + h * SIZE)
+            multiply_row(row_scratch + layout.sums + h * sums_head, inverse, line + h * out.head_step, value_width)
             if weights.address != 0:
                 score = row_scratch + h * heads.stride * 4
                 for s in range(0, count, LANES):
@@ -213,11 +210,11 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
 
 @inner
 def find_end(keys, first):
-    """The end of the rows from ``first`` on, at most TOGETHER, that have the same first key at the same position."""
+    """The end of the rows from ``first`` on, at most GROUP_ROWS, that have the same first key at the same position."""
     end = first + 1
     first_keys = keys_of(keys, first)
     if first_keys.stop > first_keys.first:
-        limit = min(first + TOGETHER, len(keys.stops_N))
+        limit = min(first + GROUP_ROWS, len(keys.stops_N))
         while end < limit:
             row_keys = keys_of(keys, end)
             differs = row_keys.first != first_keys.first or row_keys.stop <= row_keys.first
@@ -300,7 +297,7 @@ def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop,
 def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, stride):
     """All (row, head) pairs, divided into P parts of similar cost, one for each thread; see attention_step.
 
-    arrays   query_NE, key_ME, value_ME, out_NF, and vector_HK of additive attention, or an empty array
+    arrays   query_NE, key_ME, value_ME, out_NF, and vector_HK of additive attention, else empty
     keys     the members of a KeyIndex; rows_N and firsts_N may be empty
     shape    heads, query heads per key head, widths of keys and values
     columns  the columns of the first query, key and value

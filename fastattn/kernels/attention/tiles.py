@@ -4,8 +4,8 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes. ``like`` i
 and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. Tiles compute in float32.
 
 A few rows read keys and values in place (``key`` and ``value``, the sentence's HeadRows; key s is a tile's first key),
-since most of the time goes to reading them. The sums have the order, and so the bits, of those over packed keys
-and values: a step is a row of the whole sentence.
+since most of the time goes to reading them. Their sums have the order of sums over packed keys and values, so a step
+has the bits of its row of the whole sentence.
 
 The type of ``product`` and ``details`` says, when the kernel is compiled, what a score is:
 
@@ -37,14 +37,14 @@ import numpy as np
 from numba import types
 
 from fastattn.kernels.attention.arguments import (
+    CHUNK_FLOATS,
     COLUMNS,
     DISTANCE_KEYS,
     KEYS,
-    LONG,
     ROWS,
     STRIP,
+    TILE_FLOATS,
     VECTORS,
-    WIDE,
     whole_columns,
     whole_tiles,
 )
@@ -68,23 +68,23 @@ from fastattn.simd.tile import make_tile, pair_bfloat16, store_bfloat16, store_f
 from fastattn.simd.vector import exp, exp2, lane, maximum, minimum, splat
 
 score_tile = make_tile(ROWS, VECTORS)
-half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
+half_score_tile = make_tile(ROWS, 1)  # for the last keys if one vector holds them
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
 narrow_score_tile, half_narrow_score_tile = (make_tile(ROWS, n, precision="bfloat16") for n in (VECTORS, 1))
 narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat16")
 EXPONENTIAL_ROWS = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(EXPONENTIAL_ROWS), make_exponentials(1)
-FEW = 4  # rows; more rows are quicker with packed keys
+FEW = 4  # rows that read keys in place; more rows are quicker with packed keys
 VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # vectors of each row's sum, in registers
 dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
 add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
 # e**(2 CUT) and its inverse are float32. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is cut and
 # b is not below -35.
 CUT = 44.0
-PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
-exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
-plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors in (VECTORS, 1))
+ADDITIVE_ROWS = ROWS // 2  # rows of additive scores, whose sums stay in registers with all that a division needs
+exponential_tile, half_exponential_tile = (make_tanh_tile(ADDITIVE_ROWS, vectors, True) for vectors in (VECTORS, 1))
+plain_tile, half_plain_tile = (make_tanh_tile(ADDITIVE_ROWS, vectors, False) for vectors in (VECTORS, 1))
 
 # Additive attention: the address of ``vector_factors``, 0 where scores are products; whether queries and keys are
 # exponentials.
@@ -291,7 +291,7 @@ def add_keys(query, keys, width, span, score, head):
     panel_width = vectors_of(width)
     for c in range(span.front, span.stop, COLUMNS):
         panel = keys + c * panel_width * 4
-        for i in range(0, ROWS, PART):
+        for i in range(0, ROWS, ADDITIVE_ROWS):
             rows, target = query + i * width * 4, score + (i * KEYS + c) * 4
             if head.exponential:
                 if span.stop - c > LANES:
@@ -339,9 +339,9 @@ def distances_of_keys(t, rows, first, last, bound):
 def write_strip(head, i, block_rows, s, count, key, scratch):
     """Write the position-to-content scores of a strip of rows, the block's from i on, and ``count`` keys from s on."""
     width, bound, reach = head.width, head.bound, head.reach
-    t, strip = block_rows.first + i, scratch + ROWS * WIDE * 4
+    t, strip = block_rows.first + i, scratch + ROWS * TILE_FLOATS * 4
     chunk = strip + STRIP * KEYS * 4
-    copies = chunk + DISTANCE_KEYS * LONG * 4
+    copies = chunk + DISTANCE_KEYS * CHUNK_FLOATS * 4
     rows = vectors_of(min(STRIP, tiles_of(block_rows.length) - i))
     for c in range(0, count, DISTANCE_KEYS):
         last = min(c + DISTANCE_KEYS, count) - 1
@@ -350,14 +350,14 @@ def write_strip(head, i, block_rows, s, count, key, scratch):
             for n in range(ROWS):
                 copy_floats(key.address + (s + min(j + n, last)) * key.row_step, copies + n * width * 4, width)
             least, greatest = distances_of_keys(t, rows, s + j, s + min(j + ROWS - 1, last), bound)
-            target = chunk + ((j - c) * LONG + ((least + reach) // COLUMNS - base) * COLUMNS) * 4
-            multiply_distances(copies, head.queries, width, least + reach, greatest + reach, target, LONG * 4)
+            target = chunk + ((j - c) * CHUNK_FLOATS + ((least + reach) // COLUMNS - base) * COLUMNS) * 4
+            multiply_distances(copies, head.queries, width, least + reach, greatest + reach, target, CHUNK_FLOATS * 4)
         for j in range(c, last + 1, LANES):
             for n in range(0, rows, LANES):
                 column = within(t + n - s - j, bound) + reach - base * COLUMNS
-                source = chunk + ((j - c) * LONG + column) * 4
+                source = chunk + ((j - c) * CHUNK_FLOATS + column) * 4
                 # the next key is one farther from each query
-                transpose(source, (LONG - 1) * 4, last + 1 - j, LANES, strip + (n * KEYS + j) * 4, KEYS * 4)
+                transpose(source, (CHUNK_FLOATS - 1) * 4, last + 1 - j, LANES, strip + (n * KEYS + j) * 4, KEYS * 4)
 
 
 @inner
@@ -371,11 +371,11 @@ def add_distances(head, position, query, span, score, scratch):
     first = within(s + front - t - ROWS + 1, bound) + reach
     if head.keys != 0:
         last = within(s + whole - LANES - t, bound) + LANES - 1 + reach
-        multiply_distances(query, head.keys, head.width, first, last, scratch, WIDE * 4)
-    strip = scratch + (ROWS * WIDE + position.row % STRIP * KEYS) * 4
+        multiply_distances(query, head.keys, head.width, first, last, scratch, TILE_FLOATS * 4)
+    strip = scratch + (ROWS * TILE_FLOATS + position.row % STRIP * KEYS) * 4
     for n in range(ROWS):
         line, m = score + n * KEYS * 4, min(n, position.last_query - t)
-        row, strip_row = scratch + (n * WIDE + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
+        row, strip_row = scratch + (n * TILE_FLOATS + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
         for c in range(front, whole, LANES):
             total = load(line + c * 4)
             if head.keys != 0:
@@ -385,15 +385,15 @@ def add_distances(head, position, query, span, score, scratch):
             store(total, line + c * 4)
 
 
-def _kind_of(product) -> str:
-    """The kind of score, by the Numba type of ``product``: see above."""
+def _score_kind(product) -> str:
+    """The kind of score, by the Numba type of ``product``: see the top of the file."""
     return "exact" if isinstance(product, types.Integer) else ("rounded", "additive", "disentangled")[product.ndim - 1]
 
 
 @inner_overload
 def is_dot(product):
     """Whether scores are dot products."""
-    dot = _kind_of(product) in ("exact", "rounded")
+    dot = _score_kind(product) in ("exact", "rounded")
     return (lambda product: True) if dot else (lambda product: False)
 
 
@@ -414,26 +414,26 @@ def product_head(product, details, b, h):
     def dot(product, details, b, h):
         return AdditiveHead(0, False)
 
-    return {"disentangled": disentangled, "additive": additive}.get(_kind_of(product), dot)
+    return {"disentangled": disentangled, "additive": additive}.get(_score_kind(product), dot)
 
 
 @inner_overload
 def prepare_queries(product, head, rows, count):
     """Replace ``count`` floats of queries by exponentials if the head's queries are exponentials; or round them."""
-    if _kind_of(product) == "rounded":
+    if _score_kind(product) == "rounded":
         return lambda product, head, rows, count: narrow_row(rows, count)
 
     def run(product, head, rows, count):
         if head.exponential:
             exponentiate(rows, count)
 
-    return run if _kind_of(product) == "additive" else lambda product, head, rows, count: None
+    return run if _score_kind(product) == "additive" else lambda product, head, rows, count: None
 
 
 @inner_overload
 def prepare_keys(product, head, keys, count, width):
     """Replace packed keys by exponentials if the head's keys are exponentials; or round them."""
-    if _kind_of(product) == "rounded":
+    if _score_kind(product) == "rounded":
         return lambda product, head, keys, count, width: narrow_panels(
             keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
         )
@@ -442,7 +442,7 @@ def prepare_keys(product, head, keys, count, width):
         if head.exponential:
             exponentiate_keys(keys, count, width)
 
-    return run if _kind_of(product) == "additive" else lambda product, head, keys, count, width: None
+    return run if _score_kind(product) == "additive" else lambda product, head, keys, count, width: None
 
 
 @inner_overload
@@ -456,7 +456,7 @@ def prepare_values(product, values, count, columns):
                     store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
         narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
 
-    return rounded if _kind_of(product) == "rounded" else lambda product, values, count, columns: None
+    return rounded if _score_kind(product) == "rounded" else lambda product, values, count, columns: None
 
 
 @inner_overload
@@ -479,18 +479,18 @@ def add_values(product, score, values, span, sums, columns):
             count = span.stop - span.front
             value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
 
-    return rounded if _kind_of(product) == "rounded" else exact
+    return rounded if _score_kind(product) == "rounded" else exact
 
 
 @inner_overload
 def prepare_rows(product, block, i, s, count):
-    """Write the position-to-content scores of the strip of rows that begins with the block's row i, if one does."""
+    """Write the position-to-content scores of a strip of rows, if one begins with the block's row i."""
 
     def run(product, block, i, s, count):
         if block.scores.head.queries != 0 and i % STRIP == 0:
             write_strip(block.scores.head, i, block.rows, s, count, block.key, block.scratch.spare)
 
-    return run if _kind_of(product) == "disentangled" else lambda product, block, i, s, count: None
+    return run if _score_kind(product) == "disentangled" else lambda product, block, i, s, count: None
 
 
 @inner_overload
@@ -517,4 +517,4 @@ def score_keys(product, head, query, keys, width, span, scores, position, spare)
         add_keys(query, keys, width, span, scores, head)
 
     forms = {"exact": exact, "rounded": rounded, "additive": additive, "disentangled": disentangled}
-    return forms[_kind_of(product)]
+    return forms[_score_kind(product)]

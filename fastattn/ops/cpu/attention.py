@@ -7,22 +7,22 @@ import numpy as np
 
 from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.kernels.attention.arguments import (
+    CHUNK_FLOATS,
     COLUMNS,
     DISTANCE_KEYS,
-    INDICES,
-    INTEGERS,
+    GROUP_ROWS,
+    INDEX_FLOATS,
     KEYS,
-    LONG,
     NO_FUNCTION,
+    RANGE_FLOATS,
     ROWS,
     STRIP,
-    TOGETHER,
-    WIDE,
+    TILE_FLOATS,
     MaskArguments,
     OutputArguments,
     ScoreArguments,
     ShapeArguments,
-    slot_layout,
+    scratch_layout,
     whole_columns,
 )
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS, NO_LONGS
@@ -32,24 +32,24 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# The arguments of a call without bias, mask and outputs beside the result.
-NO_STEPS = (0, 0, 0, 0)
+# The arguments of a call without a bias, a mask or further outputs.
+NO_STRIDES = (0, 0, 0, 0)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
-NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
+NO_MASK = MaskArguments._make((NO_BYTES, *NO_STRIDES, *NO_BLOCKS, NO_FUNCTION))
 NO_OUTPUTS = OutputArguments(NO_FLOATS[4], NO_FLOATS[1], 0, 0, 0)
 
 
-def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """(an array with the address and the dtype; bytes by batch, head, row and key: 0 along an axis of length one).
+def strides_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(an array with the address and the dtype; strides in bytes, 0 along an axis of length one).
 
     Keys must be adjacent; other arrays are copied.
     """
     if array_BHTS.size == 0:
-        return NO_FLOATS[1], NO_STEPS
+        return NO_FLOATS[1], NO_STRIDES
     if array_BHTS.shape[3] > 1 and array_BHTS.strides[3] not in (0, array_BHTS.itemsize):
         array_BHTS = np.ascontiguousarray(array_BHTS)
-    steps = tuple(step if size > 1 else 0 for size, step in zip(array_BHTS.shape, array_BHTS.strides))
-    return array_BHTS[0, 0, 0, :1], steps
+    strides = tuple(stride if size > 1 else 0 for size, stride in zip(array_BHTS.shape, array_BHTS.strides))
+    return array_BHTS[0, 0, 0, :1], strides
 
 
 def score_arguments(
@@ -70,19 +70,19 @@ def score_arguments(
     if bias_BHTS is position_bias is sinks_H is function is product is None:
         return plain
     slopes_H, table_HL, from_start = position_bias or PositionBias()
-    bias, steps = (NO_FLOATS[1], NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    bias, strides = (NO_FLOATS[1], NO_STRIDES) if bias_BHTS is None else strides_of(bias_BHTS)
     slopes_H = NO_FLOATS[1] if slopes_H is None else slopes_H
     table_HL = NO_FLOATS[2] if table_HL is None else table_HL
     sinks_H = NO_FLOATS[1] if sinks_H is None else sinks_H * np.float32(LOG2_E)
     function = NO_FUNCTION if function is None else function
-    terms = bias, *steps, slopes_H, table_HL, int(from_start), sinks_H, function
+    terms = bias, *strides, slopes_H, table_HL, int(from_start), sinks_H, function
     return ScoreArguments._make((plain.factor, plain.softcap, *terms, *(product or (plain.product, plain.details))))
 
 
 @lru_cache(256)  # a model needs the same arguments thousands of times a second
 def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
-    biases = NO_FLOATS[1], *NO_STEPS, NO_FLOATS[1], NO_FLOATS[2], 0
+    biases = NO_FLOATS[1], *NO_STRIDES, NO_FLOATS[1], NO_FLOATS[2], 0
     product = np.empty(0, np.uint16) if narrow else 0
     details = np.empty((0, 0), np.uint8)
     return ScoreArguments(factor, np.float32(softcap * LOG2_E), *biases, NO_FLOATS[1], NO_FUNCTION, product, details)
@@ -92,7 +92,8 @@ class PackedDistances(NamedTuple):
     """Rows of distances for ``attention``, packed like keys.
 
     tables_XHP  [1 or 2, H, floats of a head]: key_LE by s - t, then query_LE by t - s, times the scale and log2(e)
-    layout      int64: has key_LE, has query_LE, a head's width, and the bound and the reach of its distances
+    layout      int64: has key_LE, has query_LE, a head's width, the greatest distance in whole vectors, and the column
+                of the distance 0
     """
 
     tables_XHP: np.ndarray
@@ -119,8 +120,8 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
 
 attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
 
-# Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
-# for a sentence of any length.
+# Floats of a block's queries: keys are packed once a block, which is 1% of the work for 512 queries of width 64. The
+# block's queries and sums take 256 KiB for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
 
 
@@ -134,7 +135,7 @@ def seen_around(
 
 def attend_batch(
     arrays: tuple[np.ndarray, ...],
-    steps: tuple[int, ...],
+    strides: tuple[int, ...],
     batch: RaggedBatch,
     heads: Heads,
     mask: MaskArguments,
@@ -142,46 +143,46 @@ def attend_batch(
     outputs: OutputArguments,
     extra_floats: int = 0,
 ) -> np.ndarray:
-    """Run the kernel ``attend`` on the caller's threads, with ``extra_floats`` more scratch each; its invalid_P."""
+    """Run the kernel ``attend``, with ``extra_floats`` more scratch for each thread, and return its invalid_P."""
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
-    (query, *_), parts = arrays, current_threads()
-    shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
-    scratch_PN, invalid_P = np.empty((parts, floats + extra_floats), np.float32), np.empty(parts, np.int64)
+    (query, *_), threads = arrays, current_threads()
+    shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, threads)
+    scratch_PN, invalid_P = np.empty((threads, floats + extra_floats), np.float32), np.empty(threads, np.int64)
     ragged = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
-    attend(arrays, steps, ragged, shape, mask, scores, outputs, scratch_PN, invalid_P)
+    attend(arrays, strides, ragged, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
 @lru_cache(1024)  # the layers of a model, its steps, and sentences of one length need the same shapes
-def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
-    """(the kernel's shape, floats of a part's scratch: see cut_scratch)."""
+def _shape_of(N: int, heads: Heads, narrow: bool, threads: int) -> tuple[ShapeArguments, int]:
+    """(the kernel's shape, floats of a thread's scratch: see cut_scratch)."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
-    # as many rows a block as fit the cache, with four blocks a thread unless they become too small
+    # as many rows a block as fit into the cache, with four blocks a thread unless blocks become too small
     limit = BLOCK_FLOATS // width
-    if parts > 1:
-        limit = min(limit, max(N * H // (4 * parts), 8 * ROWS))
+    if threads > 1:
+        limit = min(limit, max(N * H // (4 * threads), 8 * ROWS))
     limit = max(limit // ROWS * ROWS, ROWS)
     limit = min(limit, max(-(-N * (H // G) // ROWS), 1) * ROWS)
     columns, alignment = whole_columns(value_width), 16
     key_floats = KEYS * (whole_columns(width) + columns + ROWS)
     seen_floats = (ROWS * KEYS + 3) // 4 + LANES
-    row_floats = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
-    floats = key_floats + row_floats + seen_floats + INDICES + narrow * KEYS * max(width, value_width) + alignment
+    row_floats = limit * (LANES + columns + width + 1 + RANGE_FLOATS) + ROWS
+    floats = key_floats + row_floats + seen_floats + INDEX_FLOATS + narrow * KEYS * max(width, value_width) + alignment
     return ShapeArguments(H, G, width, value_width, limit), floats
 
 
 @lru_cache(256)
-def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
+def _row_strides(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
     """The kernel's strides in bytes, for rows of ``query``, ``key`` and ``value`` floats and for the result."""
     width, value_width = heads.width, heads.value_width or heads.width
-    steps = (
+    strides = (
         heads.query_column, 0, width, query,
         heads.key_column, 0, width, key,
         heads.value_column, 0, value_width, value,
         0, 0, value_width, heads.query_heads * value_width,
     )  # fmt: skip
-    return tuple(4 * step for step in steps)
+    return tuple(4 * stride for stride in strides)
 
 
 def attention(
@@ -198,7 +199,7 @@ def attention(
 ) -> np.ndarray:
     N = len(query_NE)
     out_NF = np.empty((N, heads.query_heads * (heads.value_width or heads.width)), np.float32)
-    steps = _steps_of_rows(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
+    strides = _row_strides(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
@@ -209,8 +210,8 @@ def attention(
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
     extra_floats = 0
     if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
-        extra_floats = ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * heads.width
-    attend_batch((query_NE, key_ME, value_ME, out_NF), steps, batch, heads, NO_MASK, scores, outputs, extra_floats)
+        extra_floats = ROWS * TILE_FLOATS + STRIP * KEYS + DISTANCE_KEYS * CHUNK_FLOATS + ROWS * heads.width
+    attend_batch((query_NE, key_ME, value_ME, out_NF), strides, batch, heads, NO_MASK, scores, outputs, extra_floats)
     return out_NF
 
 
@@ -222,7 +223,7 @@ GRAIN = 1 << 17  # products that are worth a further thread: 10 to 30 us, agains
 @lru_cache(256)
 def _scratch_size(heads: int, width: int, value_width: int, stride: int) -> int:
     """The number of scratch floats of a thread."""
-    return TOGETHER * slot_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
+    return GROUP_ROWS * scratch_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
 
 
 def attention_step(
@@ -252,12 +253,12 @@ def attention_step(
     size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
     scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
     rows_N, firsts_N = (NO_LONGS[1] if array is None else array for array in (rows_N, firsts_N))
-    keys = index_RS, stops_N, rows_N, firsts_N, window
+    index = index_RS, stops_N, rows_N, firsts_N, window
     if vector_HK is None:
         vector_HK = NO_FLOATS[2]
     else:
         heads = heads._replace(scale=1 / LOG2_E, softcap=0.0)
     scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
     arrays = query_NE, key_ME, value_ME, out_NF, vector_HK
-    attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
+    attend_rows(arrays, index, shape, columns, scores, weights_NHS, scratch_PN, stride)
     return out_NF

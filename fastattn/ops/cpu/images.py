@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
 from fastattn.ops.cpu.absent import NO_FLOATS
-from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
+from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL_BYTES, PackedLinear, empty_on_lines, scratch_bytes
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LINE
@@ -44,15 +44,15 @@ def convolve(
         patch_window = Window((4, 4), (2, 2), window.padding)
         patch_count = grid.images * -(-out.height // 2) * -(-out.width // 2)
         row_limit = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
-        rows, threads = _cut(patch_count, packed.panels_PSN.nbytes, row_limit)
+        rows, threads = _rows_and_threads(patch_count, packed.panels_PSN.nbytes, row_limit)
         part = ConvolutionPart(0, channels, 0, packed.outputs, 1, rows, code)
         scratch_PB = _scratch(threads, 64 * rows * (channels + NR), channels, 16)
         arrays = packed.patch_panels, packed.bias, part, residual_NF
         _convolve_patches(x_ND, grid, patch_window, out, *arrays, scratch_PB, y_NF)
         return y_NF
-    # where no other channels lie between adjacent taps, the taps are read as one run of numbers
+    # Adjacent taps without other channels between them are read as one run of numbers.
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
-    rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
+    rows, threads = _rows_and_threads(out.rows, packed.panels_PSN.nbytes)
     extra_bytes = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
     scratch_PB = _scratch(threads, extra_bytes, taps * channels, rows * height * width)
     for number, group in enumerate(groups):
@@ -61,16 +61,16 @@ def convolve(
     return y_NF
 
 
-def _cut(rows: int, weight_bytes: int, row_limit: int = ROW_BLOCK) -> tuple[int, int]:
+def _rows_and_threads(rows: int, weight_bytes: int, row_limit: int = ROW_BLOCK) -> tuple[int, int]:
     """(rows of a task, threads); the number of tasks is about a multiple of the threads: rows are rounded up to MR."""
-    threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
+    threads = 1 if weight_bytes * (rows + MR) <= SMALL_BYTES * MR else current_threads()
     tasks = -(-rows // (row_limit * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
     return block, min(threads, -(-rows // block))
 
 
 def _scratch(threads: int, extra_bytes: int, run_floats: int, runs: int) -> np.ndarray:
-    """Scratch memory of each thread: a run of ``run_floats``, addresses of so many ``runs``, and ``extra_bytes``."""
+    """Scratch memory of each thread: a run of ``run_floats``, the addresses of ``runs`` runs, and ``extra_bytes``."""
     size = 4 * (-(-run_floats // NR) * NR) + 8 * runs + extra_bytes
     return empty_on_lines((threads, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
@@ -87,7 +87,7 @@ def convolve_depthwise(
     out, (T, D) = window.over(grid), weight_TD.shape
     y_ND = _empty_pixels(out.rows, D)
     if out.rows:
-        rows, threads = _cut(out.rows, weight_TD.nbytes)
+        rows, threads = _rows_and_threads(out.rows, weight_TD.nbytes)
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
         bias_D = np.zeros(D, np.float32) if bias_D is None else bias_D
         residual_ND = NO_FLOATS[2] if residual_ND is None else residual_ND
@@ -116,7 +116,7 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
 def _pool_pixels(
     x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, ranges: list[np.ndarray], mode: str, divisor: int
 ) -> np.ndarray:
-    """divisor: of each sum; 0: the number of the area's pixels that lie in the image."""
+    """Pool areas: ``ranges`` has (first, end, step) of each by axis; divisor: of sums, 0: the pixels of the area."""
     y_ND = _empty_pixels(out.rows, x_ND.shape[1])
     _pool(x_ND, grid, out, *ranges, mode == "max", divisor, y_ND)
     return y_ND

@@ -29,19 +29,19 @@ from fastattn.system.records import lazy
 from fastattn.system.worker_threads import map_in_threads
 
 # By the panels' dtype: (bytes of a staged value, the block of bytes to which rows are padded); not for float32.
-_STAGED_FORMS = {
+_STAGED_LAYOUTS = {
     char: (format_for(precision).a_bytes, staged_block(precision))
     for char, precision in (("H", "bfloat16"), ("b", "int8"))
 }
 
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
-    """Bytes for ``rows`` rows of ``width`` values and their factors, staged for weights of that dtype."""
+    """Bytes for ``rows`` rows of ``width`` values and their factors, staged for weights of the dtype of ``weights``."""
     if weights.dtype.char in "Bh":
         return rows * width // GROUP_INPUTS * STAGED_GROUP + LINE - 1
-    if weights.dtype.char not in _STAGED_FORMS:
+    if weights.dtype.char not in _STAGED_LAYOUTS:
         return 0
-    (size, block), padded_rows = _STAGED_FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
+    (size, block), padded_rows = _STAGED_LAYOUTS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
     return padded_rows * (-(-width * size // block) * block + 4) + STAGED_START - 1
 
 
@@ -109,14 +109,16 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         fields: dict[str, Any] = {
             name: array[columns] for name, array in packed.arrays().items() if array.shape == packed.bias.shape
         }
-        part = replace(packed, outputs=last - first, panels_PSN=packed.panels_PSN[panels], **fields)
+        views = replace(packed, outputs=last - first, panels_PSN=packed.panels_PSN[panels], **fields)
         with use_threads(1):
-            part = _PACKERS[precision](tensor.read(first, last), part)
+            layer = _PACKERS[precision](tensor.read(first, last), views)
         tensor.forget(first, last)
-        return part
+        return layer
 
-    parts = map_in_threads(pack, tensor.row_ranges(NR), current_threads())
-    return replace(packed, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else packed
+    layers = map_in_threads(pack, tensor.row_ranges(NR), current_threads())  # each over a range of outputs
+    if not layers:
+        return packed
+    return replace(packed, input_scale=layers[0].input_scale, input_factors=layers[0].input_factors)
 
 
 def _empty_linear(outputs: int, inputs: int, precision: str) -> PackedLinear:
@@ -132,8 +134,8 @@ def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
     if precision in ("int4", "int8_groups"):  # some layers of such a model are in int8
         return f"int4-{NR}-groups-{packed_layout('int8')}"
-    form, block = format_for(precision), step_block(precision)
-    return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
+    staged, block = format_for(precision), step_block(precision)
+    return f"{precision}-{NR}-{staged.group}-{staged.offset}{f'-{block}' if block > 1 else ''}"
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
@@ -186,9 +188,9 @@ def _pack_bfloat16(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
 
 
 def _pack_int8(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
-    form, quantized = format_for("int8"), as_int8(weight_FD)
-    _interleave(quantized.values_FD, form.group, packed.panels_PSN, packed.corrections)
-    packed.corrections[:] *= np.int32(-form.offset)
+    staged, quantized = format_for("int8"), as_int8(weight_FD)
+    _interleave(quantized.values_FD, staged.group, packed.panels_PSN, packed.corrections)
+    packed.corrections[:] *= np.int32(-staged.offset)
     packed.factors[: packed.outputs] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
@@ -206,15 +208,15 @@ def _pack_int4(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
         words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
-        size = words_FGW.shape[2] * NR * width
-        _put_columns(
-            words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
-        )
-        first += size
+        stop = first + words_FGW.shape[2] * NR * width
+        words_PGWN = panels_PSN[..., first:stop].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
+        _put_columns(words_FGW, words_PGWN)
+        first = stop
     return packed
 
 
 def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
+    """Write row f to column f % NR of panel f // NR."""
     for column in range(NR):
         rows = rows_FGW[column::NR]
         panels_PGWN[: len(rows), ..., column] = rows
@@ -255,17 +257,16 @@ _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_ga
 # Rows that a task multiplies by all its panels: 48 rows of 384 to 2,048 floats and their results fit into L2 together
 # with a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
-# Bytes of weights that one thread finishes before a second one has started: 10 us.
-SMALL = 1 << 18
+SMALL_BYTES = 1 << 18  # of weights that one thread finishes before a second one has started: 10 us
 _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
 def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
-    """(Blocks, parts): tasks of whole tiles, at least one for each thread that is worth starting."""
-    small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
-    if small and rows <= ROW_BLOCK:
+    """(Blocks, the number of threads): tasks of whole tiles, at least one for each thread that is worth starting."""
+    is_small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL_BYTES * MR
+    if is_small and rows <= ROW_BLOCK:
         return Blocks(rows, 1), 1
-    panels, threads = packed.panels_PSN.shape[0], 1 if small else current_threads()
+    panels, threads = packed.panels_PSN.shape[0], 1 if is_small else current_threads()
     row_blocks = -(-rows // ROW_BLOCK)
     row_block = -(-rows // row_blocks)
     row_block = -(-row_block // MR) * MR
@@ -273,11 +274,11 @@ def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
     return Blocks(row_block, column_blocks), min(threads, row_blocks * column_blocks)
 
 
-def _cut(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
-    """(Blocks, scratch of each part) for ``products`` products of the same rows."""
-    blocks, parts = blocks_for(rows, packed)
+def _blocks_and_scratch(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
+    """(Blocks, scratch of each thread) for ``products`` products of the same rows."""
+    blocks, threads = blocks_for(rows, packed)
     size = products * scratch_bytes(packed.panels_PSN, packed.inputs, blocks.rows)
-    return blocks, empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+    return blocks, empty((threads, size), np.uint8) if size or threads > 1 else _NO_SCRATCH
 
 
 def linear(
@@ -290,7 +291,7 @@ def linear(
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:
-        blocks, scratch_PB = _cut(N, packed, 1)
+        blocks, scratch_PB = _blocks_and_scratch(N, packed, 1)
         _linear(
             x_ND, packed.panels_PSN, packed.kernel_arrays, ACTIVATION_CODES[activation],
             NO_FLOATS[2] if multiply_NF is None else multiply_NF, NO_FLOATS[2] if residual_NF is None else residual_NF,
@@ -303,7 +304,7 @@ def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:
-        blocks, scratch_PB = _cut(N, packed, 2)
+        blocks, scratch_PB = _blocks_and_scratch(N, packed, 2)
         _gated(
             x_ND, packed.panels_PSN, packed.kernel_arrays, gate.panels_PSN, gate.kernel_arrays,
             ACTIVATION_CODES[activation], blocks, scratch_PB, y_NF,

@@ -1,4 +1,4 @@
-"""Normalizations of rows: layer and root-mean-square norm, the residual added on the way in; softmax; unit length."""
+"""Normalizations of rows: layer and root-mean-square norm, of rows plus a residual; softmax; unit length."""
 
 import numpy as np
 

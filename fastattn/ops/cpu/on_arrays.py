@@ -8,7 +8,7 @@ from fastattn.arguments.attention import Heads, KeyMask, RaggedBatch, ScoreTerms
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
 from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS
-from fastattn.ops.cpu.attention import NO_BLOCKS, NO_MASK, NO_STEPS, attend_batch, score_arguments, steps_of
+from fastattn.ops.cpu.attention import NO_BLOCKS, NO_MASK, NO_STRIDES, attend_batch, score_arguments, strides_of
 from fastattn.ops.cpu.search import nearest_rows
 from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -16,7 +16,7 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# Where a head of a sentence has both queries and keys beyond FAR, tanh(q + k) is computed, else made of exponentials.
+# Where a head has queries and keys with numbers beyond FAR, tanh(q + k) is computed directly, else by exponentials.
 FAR = 35.0
 
 
@@ -74,9 +74,9 @@ def best_keys(
         lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
         pairs = zip(query_BTHK, key_BSGK, lasts_B)
         is_near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
-    bias, steps = (NO_FLOATS[1], NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    bias, strides = (NO_FLOATS[1], NO_STRIDES) if bias_BHTS is None else strides_of(bias_BHTS)
     arrays = query_BTHK, key_BSGK
-    _choose(arrays, seen_BT2, factors_HE, is_near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
+    _choose(arrays, seen_BT2, factors_HE, is_near_BH, np.float32(factor), bias, strides, scratch_PN, best_BHT)
     return best_BHT
 
 
@@ -98,37 +98,37 @@ def strided_attention(
     if terms.vector_HK is not None:
         heads, product = heads._replace(scale=1 / LOG2_E), _additive_product(arrays, terms.vector_HK, key_mask.seen_N2)
     scores = score_arguments(heads, terms.bias_BHTS, None, terms.sinks_H, terms.function, product)
-    steps: list[int] = []
+    strides: list[int] = []
     for x in arrays[:4]:
         batch, row, head = x.strides[:3]
-        steps += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
-    firsts = [x[0, 0, :1] for x in arrays[:4]]
+        strides += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
+    firsts = [x[0, 0, :1] for x in arrays[:4]]  # by which the kernel has the arrays' addresses and their dtype
     if firsts[0].dtype == np.float16:
         firsts = [first.view(np.int16) for first in firsts]
-    queries = RaggedBatch(*arrays.starts, key_mask.seen_N2, key_mask.sinks)
+    ragged = RaggedBatch(*arrays.starts, key_mask.seen_N2, key_mask.sinks)
     mask, output_arguments = _mask(key_mask), _outputs(arrays, outputs)
-    return int(attend_batch(tuple(firsts), tuple(steps), queries, heads, mask, scores, output_arguments).sum())
+    return int(attend_batch(tuple(firsts), tuple(strides), ragged, heads, mask, scores, output_arguments).sum())
 
 
 def _mask(key_mask: KeyMask) -> MaskArguments:
     mask, states, function = key_mask.mask_BHTS, key_mask.states_BHTS, key_mask.function
     if mask is states is function is None:
         return NO_MASK
-    array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
+    array, strides = (NO_BYTES, NO_STRIDES) if mask is None else strides_of(mask.view(np.uint8))
     blocks = NO_BLOCKS
     if states is not None:
         b, h, rows, columns = states.shape
-        strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
-        blocks = (states.reshape(-1), *strides, *key_mask.block, columns)
-    return MaskArguments._make((array, *steps, *blocks, NO_MASK.function if function is None else function))
+        block_strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
+        blocks = (states.reshape(-1), *block_strides, *key_mask.block, columns)
+    return MaskArguments._make((array, *strides, *blocks, NO_MASK.function if function is None else function))
 
 
 def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
     _, H, T, _ = arrays.shape
-    steps = (0, 4, 4 * H) if arrays.ragged else (4 * (H - 1) * T, 4 * T, 4)
+    strides = (0, 4, 4 * H) if arrays.ragged else (4 * (H - 1) * T, 4 * T, 4)
     weights, logs = outputs
     logs = NO_FLOATS[1] if logs is None else logs.reshape(-1)
-    return OutputArguments(NO_FLOATS[4] if weights is None else weights, logs, *steps)
+    return OutputArguments(NO_FLOATS[4] if weights is None else weights, logs, *strides)
 
 
 def _additive_product(
@@ -161,7 +161,7 @@ def graph_attention(
     out_NHV = np.empty((N, H, V), np.float32)
     degree = int(np.diff(starts_N1).max(initial=0))
     parts = 1 if len(indices_E) * H * V <= _SMALL_GRAPH else current_threads()
-    # a part's work: one for each neighbour and for each node
+    # Parts have equal work, which is 1 for each neighbour and 1 for each node.
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)

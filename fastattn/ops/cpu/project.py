@@ -30,8 +30,9 @@ from fastattn.spec.rounding import bfloat16_bits
 
 def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
     """Edits and targets (int32, or empty) as kernels take them."""
-    none_RJ = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (none_RJ if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
+    no_ids_RJ = np.empty((rows, 0), np.int32)
+    suppressed_RJ = no_ids_RJ if edits.suppressed_RJ is None else edits.suppressed_RJ
+    penalized_RJ = no_ids_RJ if edits.penalized_RJ is None else edits.penalized_RJ
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
     numbers = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
@@ -39,7 +40,7 @@ def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogit
 
 
 def empty_lists(*shape: int) -> BestLists:
-    """Lists [..., k] of arbitrary values; a kernel clears them."""
+    """Lists of the k best [..., k], of arbitrary values; a kernel clears them."""
     return BestLists(empty(shape), empty(shape, np.int32))
 
 
@@ -65,13 +66,13 @@ class OutputSubset:
     ids      int32, ascending
     words    int32 [2 or 4, columns], padded to whole vectors: ids, bits of their biases (-inf in the padding); int8
              only: bits of their factors, corrections
-    place    for the kernel: the address of ``words``, their columns, the number of ids
+    entry    of a step's table of subsets: the address of ``words``, their columns, the number of ids
     """
 
     linear: RowLinear
     ids: np.ndarray
     words: np.ndarray
-    place: tuple[int, int, int]
+    entry: tuple[int, int, int]
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
@@ -88,25 +89,25 @@ def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     packed = linear.packed
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
-    parts = [packed.bias.view(np.int32)]
+    arrays = [packed.bias.view(np.int32)]
     if len(packed.factors):
-        parts += [packed.factors.view(np.int32), packed.corrections]
-    words = np.empty((1 + len(parts), columns), np.int32)
+        arrays += [packed.factors.view(np.int32), packed.corrections]
+    words = np.empty((1 + len(arrays), columns), np.int32)
     words[0, :count] = ids
     assert 0 <= words[0, 0] <= words[0, count - 1] < packed.outputs
     words[0, count:] = words[0, 0]
     columns_C = words[0].astype(np.intp)
-    for n, part in enumerate(parts):
-        part.take(columns_C, out=words[n + 1], mode="clip")  # other modes copy the result once more
+    for n, array in enumerate(arrays):
+        array.take(columns_C, out=words[n + 1], mode="clip")  # other modes copy the result once more
     words[1, count:] = _MINUS_INFINITY
     return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 
-def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, sums):
+def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, needs_sums):
     """Choose for each row from its own subset of the outputs; rows of one sentence share an OutputSubset.
 
-    Return the kernel's lines [L, C]. With an empty ``log_sums_R`` nothing is chosen; line r then has the logits of
-    ``subsets_R[r].ids`` in its first columns.
+    Return lines_LC, logits in scratch memory of the kernel. With an empty ``log_sums_R`` the kernel chooses nothing,
+    and line r has the logits of ``subsets_R[r].ids`` in its first columns.
     """
     R = len(x_RD)
     if isinstance(subsets_R, SubsetRows):
@@ -114,7 +115,7 @@ def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, sums):
     else:
         linear = subsets_R[0].linear
         starts = [r for r in range(R) if r == 0 or r % SUBSET_ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
-        runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
+        runs_G4 = np.array([(r, *subsets_R[r].entry) for r in starts], np.int64)
         columns = int(np.max(runs_G4[:, 2]))
     padding = linear.rows_FD.shape[1] - x_RD.shape[1]
     if padding:
@@ -123,29 +124,28 @@ def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, sums):
     scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
     lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
     arrays = linear.packed.kernel_arrays
-    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, sums, scratch_PB, lines_LC)
+    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, needs_sums, scratch_PB, lines_LC)
     return lines_LC
 
 
 _project, _merge = kernel_named("project", "_project"), kernel_named("project", "_merge")
 
-
 # All outputs of a layer, or a subset for each row; the softmax is over these alone. A subset's logits equal those of
-# all outputs: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
+# all outputs: bit by bit in int8, else up to the order of a sum. Rows with the same subset are fastest if adjacent.
 Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def choose(
-    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, sums: bool = True
+    x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, needs_sums: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
 
-    targets_R  int32, or empty; log_sums_R are valid only if ``sums``.
+    targets_R  int32, or empty; log_sums_R are valid only if ``needs_sums``.
     """
     R = len(x_RD)
-    best, log_sums_R, changes = empty_lists(R, k), empty(R), edited_logits(edits, R, targets_R)
+    best, log_sums_R, kernel_edits = empty_lists(R, k), empty(R), edited_logits(edits, R, targets_R)
     if not isinstance(outputs, PackedLinear):
-        _choose_from_subsets(x_RD, outputs, changes, best, log_sums_R, sums)
+        _choose_from_subsets(x_RD, outputs, kernel_edits, best, log_sums_R, needs_sums)
     elif R:
         S = -(-len(outputs.panels_PSN) // SEGMENT)
         # The k best do not depend on how many lists are merged: there are as many as keep all threads busy.
@@ -154,9 +154,9 @@ def choose(
         size = scratch_bytes(outputs.panels_PSN, outputs.inputs, min(R, VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
         arrays = outputs.panels_PSN, outputs.kernel_arrays
-        _project(x_RD, *arrays, changes, peaks_SR, sums_SR, lists, sums, scratch_PB)
+        _project(x_RD, *arrays, kernel_edits, peaks_SR, sums_SR, lists, needs_sums, scratch_PB)
         _merge(peaks_SR, sums_SR, lists, best, log_sums_R)
-    return *best, changes.logits_R, log_sums_R
+    return *best, kernel_edits.logits_R, log_sums_R
 
 
 def project_top_k(
@@ -169,15 +169,15 @@ def project_top_k(
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
-    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
+    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N, True)
     return logits_N - log_sums_N
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     if isinstance(outputs, PackedLinear):
         return _project_all_outputs(x_RD, outputs, edits)
-    (first, *_), changes = outputs, edited_logits(edits, len(x_RD), NO_INTS)
-    lines_RC = _choose_from_subsets(x_RD, outputs, changes, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
+    (first, *_), kernel_edits = outputs, edited_logits(edits, len(x_RD), NO_INTS)
+    lines_RC = _choose_from_subsets(x_RD, outputs, kernel_edits, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
     log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
     for r, subset in enumerate(outputs):
         logits = lines_RC[r, : len(subset.ids)]

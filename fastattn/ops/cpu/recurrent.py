@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.arguments.recurrent import Columns, States
 from fastattn.kernels.arguments import MR, NR, RecurrentForm
 from fastattn.ops.cpu.absent import NO_INTS, NO_LONGS
-from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
+from fastattn.ops.cpu.matmul import SMALL_BYTES, PackedLinear, scratch_bytes
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import recorder
@@ -34,13 +34,13 @@ def recur(
     hidden_NH = empty((N, len(weights) * units))
     if not B:
         return hidden_NH
-    if forward.panels_PSN.nbytes * (N + MR) <= SMALL * MR:
+    if forward.panels_PSN.nbytes * (N + MR) <= SMALL_BYTES * MR:
         threads = 1
     lengths_B = np.diff(starts_B1)
     order_B = np.argsort(-lengths_B, kind="stable")
     steps, parts = int(lengths_B[order_B[0]]), -(-threads // len(weights))
-    call_recorder, cuts = None, (min(parts, B), 1)
-    # where a second product needs all of the first (gru_reset_before), parts do not divide the units of a row
+    call_recorder, cuts = None, (min(parts, B), 1)  # cuts: into parts of the sentences, and of the units of a row
+    # A second product, of gru_reset_before, needs all units of the first, so that units are not cut into parts.
     if N == B and steps == 1:
         order_B = NO_LONGS[1]  # a single step needs no order
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
@@ -69,7 +69,8 @@ def recur(
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
     """The rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
     (rows_MW, _, _, rows_N), *_ = parts
-    y_NF, column = empty((len(rows_MW if rows_N is None else rows_N), sum(part.width for part in parts))), 0
+    N, width = len(rows_MW if rows_N is None else rows_N), sum(part.width for part in parts)
+    y_NF, column = empty((N, width)), 0
     for rows_MW, first, width, rows_N in parts:
         _join(rows_MW, first, width, NO_INTS if rows_N is None else rows_N, y_NF, column)
         column += width

@@ -51,13 +51,12 @@ def write_rows(
 _ssru, _running_average = kernel_named("steps", "_ssru"), kernel_named("steps", "_running_average")
 
 COLUMNS = 64  # four cache lines of a row: a task has a multiple of them
-# Values that one thread finishes before a second one has started: 5 to 10 us.
-SMALL = 1 << 14
+SMALL_VALUES = 1 << 14  # that one thread finishes before a second one has started: 5 to 10 us
 
 
 def _task_columns(x_ND: np.ndarray) -> int:
     """The columns of a task, whole vectors; all columns where there is little to do."""
-    threads = 1 if x_ND.size <= SMALL else current_threads()
+    threads = 1 if x_ND.size <= SMALL_VALUES else current_threads()
     return -(-x_ND.shape[1] // (COLUMNS * threads)) * COLUMNS
 
 

@@ -3,16 +3,16 @@
 Whole sentences: softmax(Q K' scale + bias) V, whose scores are never stored. A block computes TILE queries of one head.
 It goes through the keys TILE at a time: queries and keys come into shared memory DEPTH columns at a time, and each
 thread has the scores of MICRO queries and MICRO keys in registers, SIDE apart. The softmax is online (Milakov and
-Gimelshein 2018; Dao 2022): a row's greatest score so far is subtracted from its exponents; when it grows, earlier sums
-are multiplied by exp(old - new). The exponentials go through shared memory to the threads that have the sums
-of MICRO queries and some columns of the values. More value columns than threads can sum are computed by several blocks.
+Gimelshein 2018; Dao 2022): a row's greatest score so far is subtracted from its exponents; when that score grows,
+earlier sums are multiplied by exp(old - new). The exponentials go through shared memory to the threads that have the
+sums of MICRO queries and some columns of the values. Several blocks share the value columns that are too many for one.
 Bits: tiles begin at whole multiples of TILE in a sentence, and a hidden key adds exact zeros, so a row's result does
 not depend on other sentences, nor on keys after the last one that it sees.
 
-Tables, a decoder's step: a block has one query and head, and PIECE of the keys that the query sees, counted from the
-first. Scores: SIDE threads share a key and read SIDE adjacent columns at a time. Sums of values: each thread has one
-column and every SIDE-th key. A second kernel joins the pieces by the logs of their sums, as if they were one. So a
-row's bits depend on its own keys alone, wherever they lie in the table.
+Tables, a decoder's step: a block computes one query and head for PIECE of the keys that the query sees, counted from
+the first. Scores: SIDE threads share a key and read SIDE adjacent columns at a time. Sums of values: each thread has
+one column and every SIDE-th key. A second kernel joins the pieces by their greatest scores and sums of exponentials.
+So a row's bits depend on its own keys alone, wherever they lie in the table.
 """
 
 import math
@@ -31,7 +31,7 @@ from fastattn.ops.cuda.matmul import nearest_bfloat16
 
 INFINITY = math.inf
 DEPTH = max(SIDE, 8)  # columns of queries and keys in shared memory at a time
-PITCH, SCORES = DEPTH + 1, TILE + 1  # floats from row to row of shared arrays: odd, so that a column is in all banks
+PITCH, SCORE_PITCH = DEPTH + 1, TILE + 1  # floats between rows of shared arrays; odd, so that a column is in all banks
 THREAD_DISTANCES = 2 * MICRO - 1  # distances, SIDE apart, between a thread's queries and keys
 TILE_DISTANCES = 2 * TILE  # distances between the queries of a tile and the keys of a tile, and one more
 COLUMNS = 1, 2, 4, 8  # the numbers of value columns that a thread may have
@@ -175,7 +175,10 @@ def is_visible(key_mask, mask_mod, b, h, t, s):
 
 @device
 def is_hidden(key_mask, b, h, t, last_t, keys):
-    """Whether no query from t to last_t sees any of the TILE keys from s on; keys: s, begin and end of those seen."""
+    """Whether no query from t to last_t sees any of the TILE keys from s on, by sinks, ranges and blocks.
+
+    keys  (s, begin, end): all of the queries' ranges of keys lie between ``begin`` and ``end``
+    """
     s, begin, end = keys
     if s >= key_mask.sinks and s + TILE <= begin:
         return True
@@ -194,7 +197,7 @@ def shift_of(top):
     return float32(0) if top == -INFINITY else top
 
 
-class Rows(NamedTuple):
+class AttentionRows(NamedTuple):
     """The arrays that the kernel reads and writes, the tiles of queries, and sizes.
 
     tiles_X6  uint32: a tile's sentence and first query; the sentence's first row, number of queries, first key,
@@ -276,58 +279,61 @@ def _additive(query, key, vector):
     return vector * math.tanh(query + key)
 
 
-class Form(NamedTuple):
-    """The constants for which a kernel is compiled."""
+class KernelVariant(NamedTuple):
+    """The constants for which the kernel ``attend`` is compiled."""
 
     columns: int = 1  # value columns of a thread
     dtype: str = "float32"
-    out: str = "float32"
+    out_dtype: str = "float32"
     additive: bool = False
-    key_distances: bool = False
-    query_distances: bool = False
+    has_key_distances: bool = False
+    has_query_distances: bool = False
     score_mod: Any = same_score
     mask_mod: Any = every_key
 
 
-def _jit(form: Form) -> Any:
-    """The decorator of a form's kernel; where 128 registers suffice, a multiprocessor runs two blocks at a time."""
-    has_two_blocks = form == Form(form.columns) and form.columns in (1, 4)
+def _jit(variant: KernelVariant) -> Any:
+    """The decorator of a variant's kernel; where 128 registers suffice, a multiprocessor runs two blocks at a time."""
+    has_two_blocks = variant == KernelVariant(variant.columns) and variant.columns in (1, 4)
     bounds = {"launch_bounds": (THREADS, 1 + has_two_blocks)}
-    if form[-2:] == (same_score, every_key):
-        return card.kernel_of(*form[:-2], **bounds)
+    if variant[-2:] == (same_score, every_key):
+        return card.kernel_of(*variant[:-2], **bounds)
     return cuda.jit if SIMULATED else cuda.jit(**bounds)  # a user's functions are compiled in each process
 
 
 @lru_cache(256)
-def make_attend(form: Form) -> Any:
-    """The kernel of a form; blocks are (tiles of queries, heads, tiles of value columns)."""
-    OWN, WIDE, KEYS = form.columns, SIDE * form.columns, TILE // form.columns  # a tile of values is KEYS x WIDE
-    additive, key_distances, query_distances = form.additive, form.key_distances, form.query_distances
-    KEY_ROWS, QUERY_ROWS = (TILE_DISTANCES if used else 1 for used in (key_distances, query_distances))
-    read, write, score_mod, mask_mod = reader(form.dtype), writer(form.out), form.score_mod, form.mask_mod
+def make_attend(variant: KernelVariant) -> Any:
+    """The kernel of a variant; blocks are (tiles of queries, heads, tiles of value columns)."""
+    THREAD_COLUMNS, TILE_COLUMNS = variant.columns, SIDE * variant.columns
+    TILE_KEYS = TILE // variant.columns  # of a tile of values, which has TILE_COLUMNS columns
+    additive, has_key_distances, has_query_distances, score_mod, mask_mod = variant[3:]
+    KEY_DISTANCES, QUERY_DISTANCES = (
+        TILE_DISTANCES if used else 1 for used in (has_key_distances, has_query_distances)
+    )
+    read, write = reader(variant.dtype), writer(variant.out_dtype)
     product = _additive if additive else _product
 
-    @_jit(form)
+    @_jit(variant)
     def attend(rows, key_mask, terms, distances, outputs):
         query_RD = cuda.shared.array((TILE, PITCH), float32)
         key_SD = cuda.shared.array((TILE, PITCH), float32)
-        key_distance_MD = cuda.shared.array((KEY_ROWS, PITCH), float32)
-        query_distance_MD = cuda.shared.array((QUERY_ROWS, PITCH), float32)
-        score_RS = cuda.shared.array((TILE, SCORES), float32)
-        value_SV = cuda.shared.array((KEYS, WIDE), float32)
+        key_distance_MD = cuda.shared.array((KEY_DISTANCES, PITCH), float32)
+        query_distance_MD = cuda.shared.array((QUERY_DISTANCES, PITCH), float32)
+        score_RS = cuda.shared.array((TILE, SCORE_PITCH), float32)
+        value_SV = cuda.shared.array((TILE_KEYS, TILE_COLUMNS), float32)
         score_IJ = cuda.local.array((MICRO, MICRO), float32)
-        sum_IV = cuda.local.array((MICRO, OWN), float32)
+        sum_IV = cuda.local.array((MICRO, THREAD_COLUMNS), float32)
         top_I = cuda.local.array(MICRO, float32)
         total_I = cuda.local.array(MICRO, float32)  # of this thread's keys alone
-        own_I = cuda.local.array(MICRO, float32)
+        operand_I = cuda.local.array(MICRO, float32)  # numbers of the thread's queries, later their exponentials
         key_distance_M = cuda.local.array(THREAD_DISTANCES, float32)
         query_distance_M = cuda.local.array(THREAD_DISTANCES, float32)
-        x, h, part = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
+        x, h, value_tile = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
         thread = int64(uint32(cuda.threadIdx.x))
         r, c = thread // SIDE, thread % SIDE  # the thread's queries are r + SIDE i, its keys c + SIDE j
         b, t0, first_row, T, first_key, S = _tile_at(rows.tiles_X6, uint32(x))
         first_row, K, V = first_row + t0, rows.width, rows.value_width
-        count, g, column = min(T - t0, TILE), h // rows.group, part * WIDE
+        count, g, column = min(T - t0, TILE), h // rows.group, value_tile * TILE_COLUMNS
         query = start_of(rows.query, b, first_row, h)
 
         begin, end = int32(S), int32(0)  # the keys that any query of the tile sees, without sinks
@@ -337,7 +343,7 @@ def make_attend(form: Form) -> Any:
                 begin, end = min(begin, first), max(end, stop)
         for i in range(MICRO):
             top_I[i], total_I[i] = -INFINITY, 0
-            for v in range(OWN):
+            for v in range(THREAD_COLUMNS):
                 sum_IV[i, v] = 0
 
         for s0 in range(0, end, TILE):
@@ -353,28 +359,28 @@ def make_attend(form: Form) -> Any:
                 cuda.syncthreads()  # other threads may still read the arrays
                 _load(read, rows.query, query, count, d0, K, query_RD)
                 _load(read, rows.key, key, S - s0, d0, K, key_SD)
-                if key_distances:
+                if has_key_distances:
                     _load_distances(distances.key_LE, s0 - t0 - TILE + 1, h * K, d0, K, key_distance_MD)
-                if query_distances:
+                if has_query_distances:
                     _load_distances(distances.query_LE, s0 - t0 - TILE + 1, h * K, d0, K, query_distance_MD)
                 cuda.syncthreads()
                 for d in range(min(DEPTH, K - d0)):
                     for i in range(MICRO):
-                        own_I[i] = query_RD[r + SIDE * i, d]
+                        operand_I[i] = query_RD[r + SIDE * i, d]
                     for m in range(THREAD_DISTANCES):  # key j is SIDE (j - i) further from query i than c is from r
                         distance = c - r + TILE - 1 + SIDE * (m - MICRO + 1)
-                        if key_distances:
+                        if has_key_distances:
                             key_distance_M[m] = key_distance_MD[distance, d]
-                        if query_distances:
+                        if has_query_distances:
                             query_distance_M[m] = query_distance_MD[distance, d]
                     vector = terms.vector_HK[h, d0 + d] if additive else float32(0)
                     for j in range(MICRO):
                         number = key_SD[c + SIDE * j, d]
                         for i in range(MICRO):
-                            score_IJ[i, j] += product(own_I[i], number, vector)
-                            if key_distances:
-                                score_IJ[i, j] += own_I[i] * key_distance_M[j - i + MICRO - 1]
-                            if query_distances:
+                            score_IJ[i, j] += product(operand_I[i], number, vector)
+                            if has_key_distances:
+                                score_IJ[i, j] += operand_I[i] * key_distance_M[j - i + MICRO - 1]
+                            if has_query_distances:
                                 score_IJ[i, j] += number * query_distance_M[j - i + MICRO - 1]
             for i in range(MICRO):
                 for j in range(MICRO):
@@ -392,8 +398,8 @@ def make_attend(form: Form) -> Any:
                     score_RS[n, s - s0] = score
                     if score > greatest:
                         greatest = score
-                    if len(outputs.weights_BHTS) > 0 and part == 0 and s < S:
-                        outputs.weights_BHTS[b, h, t, s] = score  # a weight at the end
+                    if len(outputs.weights_BHTS) > 0 and value_tile == 0 and s < S:
+                        outputs.weights_BHTS[b, h, t, s] = score  # the end of the kernel makes it a weight
                 query_RD[n, c] = greatest  # the queries are no longer needed
             cuda.syncthreads()
 
@@ -405,7 +411,7 @@ def make_attend(form: Form) -> Any:
                 factor = math.exp(top_I[i] - shift_of(top))
                 top_I[i] = top
                 total_I[i] *= factor
-                for v in range(OWN):
+                for v in range(THREAD_COLUMNS):
                     sum_IV[i, v] *= factor
                 for j in range(MICRO):
                     weight = math.exp(score_RS[r + SIDE * i, c + SIDE * j] - shift_of(top))
@@ -414,44 +420,44 @@ def make_attend(form: Form) -> Any:
 
             # exponentials times values
             value = start_of(rows.value, b, first_key + s0, g) + column
-            for s1 in range(s0, min(s0 + TILE, end), KEYS):
+            for s1 in range(s0, min(s0 + TILE, end), TILE_KEYS):
                 cuda.syncthreads()  # all exponentials are stored, and no thread reads the last values any more
                 for i in range(MICRO):
                     e = thread + THREADS * i
-                    s, v = s1 + e // WIDE, e % WIDE
+                    s, v = s1 + e // TILE_COLUMNS, e % TILE_COLUMNS
                     number = float32(0)  # for keys that no query of the tile sees, whose values may be NaN
                     if column + v < V and s < end and (s >= begin or s < key_mask.sinks):
                         number = read(rows.value.array_X[uint64(value + (s - s0) * rows.value.row + v)])
-                    value_SV[e // WIDE, v] = number
+                    value_SV[e // TILE_COLUMNS, v] = number
                 cuda.syncthreads()
-                for s in range(min(KEYS, end - s1)):
+                for s in range(min(TILE_KEYS, end - s1)):
                     for i in range(MICRO):
-                        own_I[i] = score_RS[r + SIDE * i, s1 - s0 + s]
-                    for v in range(OWN):
+                        operand_I[i] = score_RS[r + SIDE * i, s1 - s0 + s]
+                    for v in range(THREAD_COLUMNS):
                         number = value_SV[s, c + SIDE * v]
                         for i in range(MICRO):
-                            sum_IV[i, v] += own_I[i] * number
+                            sum_IV[i, v] += operand_I[i] * number
 
-        # the sums of all threads' keys: a thread a row
+        # each row's total over the keys of all threads, computed by one thread
         cuda.syncthreads()
         for i in range(MICRO):
             query_RD[r + SIDE * i, c] = total_I[i]
             key_SD[r + SIDE * i, 0] = top_I[i]  # the same in all threads of the row
         cuda.syncthreads()
         for n in range(thread, count, THREADS):
-            old, total = key_SD[n, 0], float32(0)
+            greatest, total = key_SD[n, 0], float32(0)
             for j in range(SIDE):
                 total += query_RD[n, j]
-            top = old
+            top = greatest
             if len(terms.sinks_H) > 0:
-                top = max(old, terms.sinks_H[h])
-                total = total * math.exp(old - top) + math.exp(terms.sinks_H[h] - top)
+                top = max(greatest, terms.sinks_H[h])
+                total = total * math.exp(greatest - top) + math.exp(terms.sinks_H[h] - top)
             inverse, log = float32(0), float32(-INFINITY)
             if total != 0:
                 inverse, log = float32(1) / total, top + math.log(total)
-            score_RS[n, 0], score_RS[n, 1] = inverse * math.exp(old - shift_of(top)), shift_of(top)
+            score_RS[n, 0], score_RS[n, 1] = inverse * math.exp(greatest - shift_of(top)), shift_of(top)
             score_RS[n, 2] = inverse
-            if part == 0:
+            if value_tile == 0:
                 if len(outputs.logs_X) > 0:
                     outputs.logs_X[b * outputs.batch + h * outputs.head + (first_row + n) * outputs.row] = log
                 _, stop = visible_range(key_mask.seen_N2, first_row + n, S)
@@ -461,31 +467,31 @@ def make_attend(form: Form) -> Any:
         out = start_of(rows.out, b, first_row, h) + column
         for i in range(MICRO):
             n = r + SIDE * i
-            for v in range(OWN):
+            for v in range(THREAD_COLUMNS):
                 if n < count and column + c + SIDE * v < V:
-                    place = uint64(out + n * rows.out.row + c + SIDE * v)
-                    rows.out.array_X[place] = write(sum_IV[i, v] * score_RS[n, 0])
-        if len(outputs.weights_BHTS) > 0 and part == 0:
+                    index = uint64(out + n * rows.out.row + c + SIDE * v)
+                    rows.out.array_X[index] = write(sum_IV[i, v] * score_RS[n, 0])
+        if len(outputs.weights_BHTS) > 0 and value_tile == 0:
             for s0 in range(0, end, TILE):
                 if not is_hidden(key_mask, b, h, t0, t0 + count - 1, (s0, begin, end)):
                     for n in range(r, count, SIDE):
                         for s in range(s0 + c, min(s0 + TILE, S), SIDE):
-                            score = outputs.weights_BHTS[b, h, t0 + n, s]  # which this thread has written
+                            score = outputs.weights_BHTS[b, h, t0 + n, s]  # this thread has written it
                             outputs.weights_BHTS[b, h, t0 + n, s] = math.exp(score - score_RS[n, 1]) * score_RS[n, 2]
 
     return attend
 
 
 @card.kernel
-def _clear(array_X):
+def _clear_kernel(array_X):
     for x in range(cuda.grid(1), len(array_X), cuda.gridsize(1)):
         array_X[x] = float32(0)
 
 
-def cleared(array: Any) -> Any:
-    """The array of the card, filled with zeros."""
+def clear(array: Any) -> Any:
+    """Fill an array of the card with zeros and return it."""
     flat_X = flat(array)
-    card.launch(_clear, min(-(-len(flat_X) // THREADS), 1 << 16), flat_X)
+    card.launch(_clear_kernel, min(-(-len(flat_X) // THREADS), 1 << 16), flat_X)
     return array
 
 
@@ -496,7 +502,7 @@ def flat(array: Any) -> Any:
 
 
 def head_layout(array_NE: Any, column: int, width: int) -> HeadLayout:
-    """The layout of rows whose heads begin at a column."""
+    """The layout of rows whose heads of ``width`` begin at a column."""
     return HeadLayout(flat(array_NE), column, 0, array_NE.shape[1], width)
 
 
@@ -528,7 +534,7 @@ def terms_of(
 
 
 def tiles_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarray:
-    """tiles_X6 of ``Rows``."""
+    """tiles_X6 of ``AttentionRows``."""
     queries_B, keys_B = np.diff(query_starts_B1), np.diff(key_starts_B1)
     tiles_B = -(-queries_B // TILE)
     b_X = np.repeat(np.arange(len(queries_B)), tiles_B)
@@ -537,13 +543,14 @@ def tiles_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarr
     return np.stack(columns, axis=1).astype(np.uint32)
 
 
-def launch_attend(
-    form: Form, rows: Rows, key_mask: VisibleKeys, terms: Terms, distances: CardDistances, outputs: Outputs, heads: int
-) -> None:
-    """Launch the form's kernel, with as few value columns a thread as cover all, or else the greatest number."""
+def launch_attend(variant: KernelVariant, heads: int, rows: AttentionRows, *arguments: Any) -> None:
+    """Launch the variant's kernel ``attend``, whose arguments are ``rows`` and ``arguments``, for ``heads`` heads.
+
+    A thread has the fewest value columns with which a block covers all columns, or else the most.
+    """
     columns = next((count for count in COLUMNS if count * SIDE >= rows.value_width), COLUMNS[-1])
     blocks = len(rows.tiles_X6), heads, -(-rows.value_width // (columns * SIDE))
-    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, key_mask, terms, distances, outputs)
+    card.launch(make_attend(variant._replace(columns=columns)), blocks, rows, *arguments)
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> CardDistances:
@@ -566,14 +573,15 @@ def attention(
     out_NF = card.empty((len(query_NE), H * V), np.float32)
     query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
     value, tiles_X6 = head_layout(value_ME, heads.value_column, V), card.upload(tiles_of(*batch[:2]))
-    rows = Rows(query, key, value, head_layout(out_NF, 0, V), tiles_X6, K, V, H // G)
+    rows = AttentionRows(query, key, value, head_layout(out_NF, 0, V), tiles_X6, K, V, H // G)
     no_mask = broadcast(None, np.uint8)
     key_mask = VisibleKeys(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, no_mask, no_mask, 1, 1)
-    weights_BHTS = no_array(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
+    weights_BHTS = no_array(4) if weights_BHTS is None else clear(card.upload(weights_BHTS))
     distances = CardDistances(no_array(2), no_array(2)) if distances is None else distances
-    form = Form(key_distances=len(distances.key_LE) > 0, query_distances=len(distances.query_LE) > 0)
+    has_key_distances, has_query_distances = (len(rows_LE) > 0 for rows_LE in distances)
+    variant = KernelVariant(has_key_distances=has_key_distances, has_query_distances=has_query_distances)
     outputs = Outputs(weights_BHTS, no_array(1), 0, 0, 0, no_array(1, np.int32))
-    launch_attend(form, rows, key_mask, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
+    launch_attend(variant, H, rows, key_mask, terms_of(heads, bias_BHTS, position_bias), distances, outputs)
     return out_NF
 
 
@@ -594,7 +602,7 @@ class StepTables(NamedTuple):
 
 
 @device
-def _first_of(firsts_N, stops_N, window, n):
+def _first_key(firsts_N, stops_N, window, n):
     first = firsts_N[n] if len(firsts_N) > 0 else int64(0)
     return max(first, stops_N[n] - window) if window > 0 else first
 
@@ -608,62 +616,62 @@ def _step_kernel(dtype: Any) -> Any:
     def attend_piece(step, terms, weights_NHS, sums_NHPV, tops_NHP2):
         """Write a piece's sums of exponentials times values, and its greatest score and sum of exponentials."""
         score_S = cuda.shared.array(PIECE, float32)
-        part_RC = cuda.shared.array((SIDE, STEP_PITCH), float32)
+        partial_RC = cuda.shared.array((SIDE, STEP_PITCH), float32)
         shared_T = cuda.shared.array(THREADS, float32)
         n, h, p = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
         thread = int64(uint32(cuda.threadIdx.x))
         r, c = thread // SIDE, thread % SIDE
         row = step.rows_N[n] if len(step.rows_N) > 0 else int64(n)
-        first = _first_of(step.firsts_N, step.stops_N, step.window, n) + p * PIECE
+        first = _first_key(step.firsts_N, step.stops_N, step.window, n) + p * PIECE
         count, g = min(step.stops_N[n] - first, PIECE), h // step.group
         query = start_of(step.query, 0, n, h)
 
         greatest = float32(-INFINITY)
         for s0 in range(0, count, SIDE):  # SIDE keys, each by SIDE threads
-            s, part = s0 + r, float32(0)
+            s, partial = s0 + r, float32(0)
             if s < count:
                 key = start_of(step.key, 0, int64(step.index_RS[row, first + s]), g)
                 for d in range(c, step.width, SIDE):
                     x, y = step.query.array_X[uint64(query + d)], read(step.key.array_X[uint64(key + d)])
                     if len(terms.vector_HK) > 0:
-                        part += terms.vector_HK[h, d] * math.tanh(x + y)
+                        partial += terms.vector_HK[h, d] * math.tanh(x + y)
                     else:
-                        part += x * y
-            cuda.syncthreads()  # other threads may still read part_RC
-            part_RC[r, c] = part
+                        partial += x * y
+            cuda.syncthreads()  # other threads may still read partial_RC
+            partial_RC[r, c] = partial
             cuda.syncthreads()
             if thread < SIDE and s0 + thread < count:
                 s, score = s0 + thread, float32(0)
                 for j in range(SIDE):
-                    score += part_RC[thread, j]
+                    score += partial_RC[thread, j]
                 score = final_score(score, terms, same_score, n, h, 0, first + s, step.stops_N[n] - 1)
                 score_S[s] = score
                 if score > greatest:
                     greatest = score
                 if len(weights_NHS) > 0:
-                    weights_NHS[n, h, first + s] = score  # a weight at the end
+                    weights_NHS[n, h, first + s] = score  # _join makes it a weight
         top, total = block_max(greatest, shared_T), float32(0)
         for s in range(thread, count, THREADS):
             score_S[s] = math.exp(score_S[s] - shift_of(top))
             total += score_S[s]
-        total = block_sum(total, shared_T)  # and all exponentials are stored
+        total = block_sum(total, shared_T)  # its barrier also shows score_S to all threads
         if thread == 0:
             tops_NHP2[n, h, p, 0], tops_NHP2[n, h, p, 1] = top, total
 
         for v0 in range(0, step.value_width, SIDE):
-            v, part = v0 + c, float32(0)
+            v, partial = v0 + c, float32(0)
             if v < step.value_width:
                 for s in range(r, count, SIDE):
                     value = start_of(step.value, 0, int64(step.index_RS[row, first + s]), g)
-                    part += score_S[s] * read(step.value.array_X[uint64(value + v)])
+                    partial += score_S[s] * read(step.value.array_X[uint64(value + v)])
             cuda.syncthreads()
-            part_RC[r, c] = part
+            partial_RC[r, c] = partial
             cuda.syncthreads()
             if thread < SIDE and v0 + thread < step.value_width:
-                part = float32(0)
+                partial = float32(0)
                 for j in range(SIDE):
-                    part += part_RC[j, thread]
-                sums_NHPV[n, h, p, v0 + thread] = part
+                    partial += partial_RC[j, thread]
+                sums_NHPV[n, h, p, v0 + thread] = partial
 
     return attend_piece
 
@@ -687,7 +695,7 @@ def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, window, weights_NHS, out_NHV)
             value += sums_NHPV[n, h, p, v] * math.exp(tops_NHP2[n, h, p, 0] - shift_of(top))
         out_NHV[n, h, v] = value * inverse
     if len(weights_NHS) > 0:
-        first = _first_of(firsts_N, stops_N, window, n)
+        first = _first_key(firsts_N, stops_N, window, n)
         for s in range(first + thread, stops_N[n], THREADS):
             weights_NHS[n, h, s] = math.exp(weights_NHS[n, h, s] - shift_of(top)) * inverse
 
@@ -708,18 +716,18 @@ def attention_step(
     pieces = max(-(-key_index.index_RS.shape[1] // PIECE), 1)  # a recorded step does not know the stops yet
     query, key = head_layout(query_NE, heads.query_column, K), head_layout(key_ME, heads.key_column, K)
     value = head_layout(value_ME, heads.value_column, V)
-    lists = card.upload(key_index.index_RS), card.upload(key_index.stops_N)
-    parts = card.optional(key_index.rows_N, 1, np.int64), card.optional(key_index.firsts_N, 1, np.int64)
-    step = StepTables(query, key, value, *lists, *parts, key_index.window, K, V, H // heads.key_heads)
-    weights_NHS = no_array(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
-    sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
+    index_RS, stops_N = card.upload(key_index.index_RS), card.upload(key_index.stops_N)
+    rows_N, firsts_N = (card.optional(array, 1, np.int64) for array in (key_index.rows_N, key_index.firsts_N))
+    group = H // heads.key_heads
+    step = StepTables(query, key, value, index_RS, stops_N, rows_N, firsts_N, key_index.window, K, V, group)
+    weights_NHS = no_array(3) if weights_NHS is None else clear(card.upload(weights_NHS))
+    sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, width), np.float32) for width in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)
     bias = None if bias_NHS is None else card.upload(bias_NHS).reshape((*bias_NHS.shape[:2], 1, bias_NHS.shape[2]))
     vector_HK = None if vector_HK is None else card.parameter(vector_HK)
     terms = terms_of(heads, bias, position_bias, vector_HK=vector_HK)
     card.launch(_step_kernel(key_ME.dtype), (N, H, pieces), step, terms, weights_NHS, sums_NHPV, tops_NHP2)
-    keys = step.firsts_N, step.stops_N, step.window
-    card.launch(_join, (N, H), sums_NHPV, tops_NHP2, *keys, weights_NHS, out_NHV)
+    card.launch(_join, (N, H), sums_NHPV, tops_NHP2, firsts_N, stops_N, step.window, weights_NHS, out_NHV)
     return out_NHV.reshape((N, H * V))
 
 

@@ -50,7 +50,7 @@ _work_lock = threading.RLock()  # held while a thread gives the card work; the c
 
 
 @functools.cache
-def _sources() -> str:
+def _source_hash() -> str:
     """The hash of all files of this folder, since a kernel includes helpers of several files."""
     digest = hashlib.sha256(numba_cuda.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -66,13 +66,13 @@ class _Locator:
         return cls()
 
     def get_cache_path(self) -> str:
-        return str(cache_root() / "cuda" / _sources())
+        return str(cache_root() / "cuda" / _source_hash())
 
     def ensure_cache_path(self) -> None:
         make_folder(Path(self.get_cache_path()))
 
     def get_source_stamp(self) -> str:
-        return _sources()
+        return _source_hash()
 
     def get_disambiguator(self) -> None:
         return None
@@ -81,8 +81,8 @@ class _Locator:
 def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
     """A decorator of kernels; a kernel is compiled and kept for types of arguments when it is first launched with them.
 
-    constants  the values for which a kernel is made; its kept code is found by them. Numba itself would take the
-               objects in the kernel's closure, whose bytes differ from process to process
+    constants  the values for which a kernel is made, by which its kept code is found. Numba by itself would find the
+               code by the objects in the kernel's closure, whose bytes differ from process to process
     """
 
     def decorate(function: Callable) -> Any:
@@ -93,16 +93,16 @@ def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
         def index_key(cache: Any, signature: Any, codegen: Any) -> tuple:
             return signature, codegen.magic_tuple(), constants, cache._launch_config_key
 
-        implementation = type("_Kept", (CUDACacheImpl,), {"_locator_classes": [_Locator]})
+        implementation = type("_LocatedCacheImpl", (CUDACacheImpl,), {"_locator_classes": [_Locator]})
         compiled = cuda.jit(**options)(function)
         members = {"_impl_class": implementation, "_index_key": index_key}
-        compiled._cache = type("_Cache", (CUDACache,), members)(function)
+        compiled._cache = type("_LocatedCache", (CUDACache,), members)(function)
         return compiled
 
     return decorate
 
 
-kernel = kernel_of()  # decorates a kernel of a module
+kernel = kernel_of()  # decorates a kernel that no constants vary
 
 
 class HostNeeded(Exception):
@@ -149,15 +149,14 @@ def free_memory() -> int:
 
 # The number of threads decides how many rows go through all layers at a time, 384 a thread (models/encoder.py). A tile
 # of a product is 64 x 64 and a card has some 100 multiprocessors, of a few blocks each: 12,000 rows of 384 columns are
-# 1,150 tiles. Twice the rows fill them no better, and take twice the memory.
-LARGE = 32
-# Bytes of 384 rows in a layer, 16,384 numbers a row: more than a width of 1,024 needs.
-SHARE = 384 * 16384 * 4
+# 1,150 tiles. Twice the rows fill the multiprocessors no better, and take twice the memory.
+MAX_THREADS = 32
+THREAD_BYTES = 384 * 16384 * 4  # of 384 rows in a layer, 16,384 numbers a row: more than a width of 1,024 needs
 
 
 def current_threads() -> int:
-    """The number that makes chunks of rows large enough for a card, and small enough for half of its free memory."""
-    return max(1, min(LARGE, free_memory() // 2 // SHARE))
+    """The threads whose chunks of rows are large enough for a card, and small enough for half of its free memory."""
+    return max(1, min(MAX_THREADS, free_memory() // 2 // THREAD_BYTES))
 
 
 def thread_limit() -> int:
@@ -170,12 +169,12 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _is_card_error(error: Exception) -> bool:
-    """Whether the driver, a compiler or their callers raised it; the module tells, as not all classes are public."""
+    """Whether the driver, a compiler or their callers raised it, by its module, since not all classes are public."""
     return type(error).__module__.startswith(("cuda.", "numba.cuda.cudadrv.", "numba.cuda.simulator.cudadrv."))
 
 
 def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The call's result; the card's errors become ours. A process that was forked after CUDA began has no card."""
+    """The call's result; FastattnError for an error of the card, and in a process that was forked after CUDA began."""
     if os.getpid() != _process:
         raise FastattnError("this process was forked after device 'cuda' began: start it by 'spawn' instead")
     try:
@@ -190,7 +189,7 @@ def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def empty_for_caller(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the card for a caller, C-contiguous, of arbitrary values; the driver gets freed memory back."""
+    """An array of the card for a caller, C-contiguous, of arbitrary values; its memory goes back to the driver."""
     return _guarded(cuda.device_array, shape, np.dtype(dtype))
 
 
@@ -201,8 +200,9 @@ _used_memory: dict[int, Any] = {}  # by address: memory of arrays that exist; Nu
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array of the card between kernels, C-contiguous, of arbitrary values.
 
-    A later array gets its memory: kernels run in the order of their launches, so kernels that still read the array run
-    before those that write the later one. The driver would take memory back only when the card has done all its work.
+    When the array is freed, a later one gets its memory: kernels run in the order of their launches, so kernels that
+    still read the freed array run before those that write the later one. The driver would take memory back only when
+    the card has done all its work.
     """
     dtype = np.dtype(dtype)
     if SIMULATED or not all(shape):
@@ -211,9 +211,9 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _take_memory(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    steps = [dtype.itemsize * math.prod(shape[axis:]) for axis in range(len(shape) + 1)]
-    grain = max(512, (1 << steps[0].bit_length()) >> 4)  # so that size is at most an eighth above the need
-    size = -(-steps[0] // grain) * grain
+    array_bytes, *strides = (dtype.itemsize * math.prod(shape[axis:]) for axis in range(len(shape) + 1))
+    grain = max(512, (1 << array_bytes.bit_length()) >> 4)  # so that ``size`` is at most an eighth above array_bytes
+    size = -(-array_bytes // grain) * grain
     block = _spare_blocks[size].pop() if _spare_blocks[size] else _new_memory(size)
     address = int(block.device_pointer)
 
@@ -222,11 +222,11 @@ def _take_memory(shape: tuple[int, ...], dtype: np.dtype) -> Any:
         _spare_blocks[size].append(block)
 
     memory = _used_memory[address] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
-    return DeviceNDArray(shape, tuple(steps[1:]), dtype, gpu_data=memory.own())
+    return DeviceNDArray(shape, tuple(strides), dtype, gpu_data=memory.own())
 
 
 def _new_memory(size: int) -> Any:
-    """``size`` bytes from the driver; if it has not enough, all spare memory goes back to it first."""
+    """``size`` bytes from the driver; if the driver has not enough, all spare memory goes back to it first."""
     context = cuda.current_context()
     try:
         return context.memalloc(size)
@@ -239,7 +239,7 @@ def _new_memory(size: int) -> Any:
 
 
 def borrow(interface: dict[str, Any], owner: Any) -> Any:
-    """Another library's memory as an array of the card; waits for its stream, if the interface names one."""
+    """Another library's memory as an array of the card; waits for that library's stream if the interface names one."""
     return _guarded(cuda.from_cuda_array_interface, interface, owner)
 
 
@@ -250,7 +250,7 @@ def upload(x: Any) -> Any:
     if recording.program is not None and x.size:
         return recording.program.copy_of(x)
     x = np.ascontiguousarray(x)
-    if SIMULATED:  # its copies to an existing array compare strides even along axes of length one
+    if SIMULATED:  # the simulator's copies to an existing array compare strides even along axes of length one
         return _guarded(cuda.to_device, x)
     copy = empty(x.shape, x.dtype)
     send(x, copy)
@@ -274,7 +274,7 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
 
 
 def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
-    """Launch, without Numba's warning of few blocks: a step of few rows has few blocks."""
+    """Launch a kernel without Numba's warning of few blocks: a step of few rows has few blocks."""
     launch_compiled = _compiled_launch(kernel, blocks, arguments)
     if launch_compiled is not None:
         launch_compiled()
@@ -326,11 +326,11 @@ def fetch(copy: Any, array: np.ndarray) -> None:
     _guarded(copy.copy_to_host, array)
 
 
-_uploaded: dict[int, tuple[Any, Any]] = {}
+_uploaded: dict[int, tuple[Any, Any]] = {}  # by the host array's id: (weak reference to it, its copy on the card)
 
 
 def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
-    """A copy on the card, made once, of an array that never changes, such as weights; it is freed with the array."""
+    """A copy on the card, made once, of an array that never changes, such as weights; freed with the array."""
     if array is None:
         return no_array(dimensions)
     if not isinstance(array, np.ndarray):
@@ -344,7 +344,7 @@ def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
 
 @functools.cache
 def no_array(dimensions: int, dtype: Any = np.float32) -> Any:
-    """The empty array that kernels take in place of an absent one; they look at its length."""
+    """The empty array that kernels take in place of an absent one, which they recognize by its length."""
     return upload(np.empty((0,) * dimensions, dtype))
 
 

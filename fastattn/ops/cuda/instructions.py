@@ -5,12 +5,12 @@ mma(a, b, c)        A B + C of a whole warp's small matrices by the tensor cores
 
 For ``mma`` every thread of a warp holds a fragment of each matrix: A is 2 GROUPS rows of 4 QUAD numbers, B as many
 numbers in each of GROUPS columns, C and D are 2 GROUPS rows of GROUPS columns, float32. A register of A or B holds two
-numbers that are neighbours along the sum, the lower one in its lower half. The thread's group is ``lane // QUAD``, its
-place in the group ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
+numbers that are neighbours along the sum, the first one in its lower half. The thread's group is ``lane // QUAD``, its
+position in the group ``lane % QUAD``. From "Matrix Fragments for mma.m16n8k16 with floating point type", PTX ISA:
 
-    a[i]  row group + GROUPS (i % 2), numbers 2 place + 2 QUAD (i // 2) and the next
-    b[i]  column group,               numbers 2 place + 2 QUAD i and the next
-    c[i]  row group + GROUPS (i // 2), column 2 place + i % 2
+    a[i]  row group + GROUPS (i % 2), numbers 2 position + 2 QUAD (i // 2) and the next
+    b[i]  column group,               numbers 2 position + 2 QUAD i and the next
+    c[i]  row group + GROUPS (i // 2), column 2 position + i % 2
 """
 
 import numpy as np
@@ -43,17 +43,17 @@ if SIMULATED:
         a_WMK = cuda.shared.array((WARPS, 2 * GROUPS, 4 * QUAD), float32)
         b_WNK = cuda.shared.array((WARPS, GROUPS, 4 * QUAD), float32)
         lane, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
-        group, place = lane // QUAD, lane % QUAD
+        group, position = lane // QUAD, lane % QUAD
         for i in range(4):
-            k = 2 * place + 2 * QUAD * (i // 2)
+            k = 2 * position + 2 * QUAD * (i // 2)
             a_WMK[warp, group + GROUPS * (i % 2), k : k + 2] = _halves(a[i])
         for i in range(2):
-            k = 2 * place + 2 * QUAD * i
+            k = 2 * position + 2 * QUAD * i
             b_WNK[warp, group, k : k + 2] = _halves(b[i])
         cuda.syncthreads()
         d = []
         for i in range(4):
-            row, column = group + GROUPS * (i // 2), 2 * place + i % 2
+            row, column = group + GROUPS * (i // 2), 2 * position + i % 2
             d.append(c[i] + (a_WMK[warp, row] * b_WNK[warp, column]).sum(dtype=np.float32))
         cuda.syncthreads()
         return d

@@ -22,17 +22,16 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at a time
-FEW = 2 * SIDE  # up to FEW rows have tiles of fewer rows, so that there are enough blocks
+FEW_ROWS = 2 * SIDE  # up to so many rows are cut into tiles of fewer rows, so that there are enough blocks
 _WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32, "integers": int32, "bits": int32}
-ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
+ZERO, HALF, ONE, MAX_INT8, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
 
-
-# A linear layer: a row of stored words for each output; the factors of int8's sums, else empty; the ids of the outputs
-# that are computed, or empty for all.
+# A linear layer: a row of stored words and a bias for each output; the factors of int8's sums, else empty; the ids of
+# the outputs that are computed, or empty for all.
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
-# Rows in words of a layer's precision, and the value of int8's integer 1 in each row.
-Rows = namedtuple("Rows", "words_NW factors_N")
-# Factors of the outputs and a residual that is added to them, each perhaps empty, and the result.
+# Rows in words of a layer's precision, and what an integer 1 of int8 stands for in each row.
+WordRows = namedtuple("WordRows", "words_NW factors_N")
+# Factors of the outputs and a residual that is added to them, each perhaps empty, and the result, which is written.
 Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
 
 
@@ -72,7 +71,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 @device
 def _round_to_int8(value):
     """The nearest integer, ties to even, within +-127; some integer for NaN."""
-    value = min(value, LARGEST) if value > -LARGEST else -LARGEST
+    value = min(value, MAX_INT8) if value > -MAX_INT8 else -MAX_INT8
     return int32(value + float32(12582912) - float32(12582912))  # 1.5 * 2**23, whose neighbours are integers
 
 
@@ -90,7 +89,7 @@ def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
     if input_scale > ZERO:
         scale, step = input_scale, ONE / input_scale
     else:
-        scale, step = LARGEST / peak if peak > ZERO else ZERO, peak / LARGEST
+        scale, step = MAX_INT8 / peak if peak > ZERO else ZERO, peak / MAX_INT8
     for w in range(t, words_NW.shape[1], THREADS):
         word = int32(0)
         for d in range(4 * w, min(4 * w + 4, D)):
@@ -120,12 +119,12 @@ def _round_rows(bits_ND, words_NW):
         words_NW[n, w] = word
 
 
-def stage(x_ND: Any, packed: CardLinear) -> Rows:
+def stage(x_ND: Any, packed: CardLinear) -> WordRows:
     """Rows in the words that the layer multiplies."""
     x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
     if packed.precision == "float32":
-        return Rows(x_ND, card.no_array(1))
-    rows = Rows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
+        return WordRows(x_ND, card.no_array(1))
+    rows = WordRows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
     if packed.precision == "bfloat16":
         card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
     else:
@@ -152,7 +151,10 @@ _STEPS = {
 
 
 def _cuda_core_functions(precision, few):
-    """CUDA cores: a thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns."""
+    """(position, accumulate) of CUDA cores: where a thread's sum i, j lies in the tile; add a slab's products to sums.
+
+    A thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns.
+    """
     (_, THREAD_ROWS, THREAD_COLUMNS), word, step = tile_shape(precision, few), _WORDS[precision], _STEPS[precision]
 
     @device
@@ -175,15 +177,15 @@ def _cuda_core_functions(precision, few):
 
 
 def _tensor_core_functions(few):
-    """Tensor cores: a warp has 2 GROUPS rows and WIDE columns, in products of GROUPS columns; see ``instructions``."""
+    """(position, accumulate) of tensor cores, by products of 2 GROUPS rows and GROUPS columns; see ``instructions``."""
     rows, _, thread_columns = tile_shape("bfloat16", few)
-    WARP_ROWS, WIDE = rows // (2 * GROUPS), thread_columns // 2 * GROUPS
+    WARP_ROWS, WARP_COLUMNS = rows // (2 * GROUPS), thread_columns // 2 * GROUPS
 
     @device
     def corner():
-        """The first row and column of a thread's group, and the thread's position in the group."""
+        """The first row and column of a thread's warp, the thread's group, and its position in the group."""
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
-        return warp % WARP_ROWS * 2 * GROUPS, warp // WARP_ROWS * WIDE, lane // QUAD, lane % QUAD
+        return warp % WARP_ROWS * 2 * GROUPS, warp // WARP_ROWS * WARP_COLUMNS, lane // QUAD, lane % QUAD
 
     @device
     def position(i, j):
@@ -197,7 +199,7 @@ def _tensor_core_functions(few):
         for start in range(0, SLAB, 2 * QUAD):
             w, v = start + quad, start + quad + QUAD
             a = x_RW[r, w], x_RW[r + GROUPS, w], x_RW[r, v], x_RW[r + GROUPS, v]
-            for j in range(0, 2 * (WIDE // GROUPS), 2):
+            for j in range(0, 2 * (WARP_COLUMNS // GROUPS), 2):
                 b = w_CW[c + j // 2 * GROUPS, w], w_CW[c + j // 2 * GROUPS, v]
                 d = mma(a, b, (sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]))
                 sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = d
@@ -225,13 +227,13 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
     """The device function compute(rows, weights, first, end, column, stop, target), which all threads of a block call.
 
     For a tile's rows n, from ``first`` to below ``end``, and outputs c, from ``column`` to below ``stop``, it calls the
-    device function finish(sum, n, c, r, s, (rows, weights, target)); r and s are its row and column in the tile. With
-    weights.ids_C, c is an index of that array.
+    device function finish(sum, n, c, r, s, (rows, weights, target)); r and s are the sum's row and column in the tile.
+    With weights.ids_C, c is an index of that array.
     """
     ROWS, THREAD_ROWS, THREAD_COLUMNS = tile_shape(precision, few)
     word, by_tensor_cores = _WORDS[precision], precision == "bfloat16"
     position, accumulate = _tensor_core_functions(few) if by_tensor_cores else _cuda_core_functions(precision, few)
-    total = float32 if by_tensor_cores else word
+    sum_type = float32 if by_tensor_cores else word
     PITCH = SLAB + (4 if by_tensor_cores else 1)  # so that threads of a warp read from different banks
     STEP = THREADS // SLAB  # rows of a slab that are loaded at once
     ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
@@ -241,7 +243,7 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
         x_RW = cuda.shared.array((ROWS, PITCH), word)
         w_CW = cuda.shared.array((TILE, PITCH), word)
         outputs_I = cuda.local.array(COLUMN_LOADS, int32)
-        sums = cuda.local.array((THREAD_ROWS, THREAD_COLUMNS), total)
+        sums = cuda.local.array((THREAD_ROWS, THREAD_COLUMNS), sum_type)
         r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
         for i in range(COLUMN_LOADS):
             c = column + r + i * STEP
@@ -250,7 +252,7 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
                 outputs_I[i] = output_of(c, weights)
         for i in range(THREAD_ROWS):
             for j in range(THREAD_COLUMNS):
-                sums[i, j] = total(0)
+                sums[i, j] = sum_type(0)
         for start in range(0, weights.words_FW.shape[1], SLAB):
             inside = start + w < weights.words_FW.shape[1]
             for i in range(ROW_LOADS):
@@ -321,7 +323,7 @@ def linear(
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW
+    N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW_ROWS
     target = Target(card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32))
     rows, *_ = tile_shape(precision, few)
     blocks = -(-N // rows), -(-F // TILE)

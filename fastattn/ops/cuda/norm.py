@@ -23,7 +23,7 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_
         value = x_NE[n, column + d]
         if len(residual_NE) > 0:
             value += residual_NE[n, column + d]
-        y_NE[n, column + d] = value  # read below by the thread that wrote it
+        y_NE[n, column + d] = value  # the same thread reads it below
         total += value
     mean, mean_error = float32(0), float32(0)
     if centred:
@@ -44,7 +44,7 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_
         y_NE[n, column + d] = value
 
 
-def _normalized_rows(x_ND: Any, weight_D: Any, bias_D: Any, epsilon: float, residual_ND: Any, centred: bool) -> Any:
+def _normalize_rows(x_ND: Any, weight_D: Any, bias_D: Any, epsilon: float, residual_ND: Any, centred: bool) -> Any:
     y_ND, parameters = card.empty(x_ND.shape, np.float32), (card.parameter(weight_D), card.parameter(bias_D))
     arrays = card.upload(x_ND), card.optional(residual_ND, 2), *parameters
     card.launch(_normalize, len(x_ND), *arrays, np.float32(epsilon), centred, 0, y_ND)
@@ -58,13 +58,13 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    return _normalized_rows(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
+    return _normalize_rows(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    return _normalized_rows(x_ND, weight_D, None, epsilon, residual_ND, False)
+    return _normalize_rows(x_ND, weight_D, None, epsilon, residual_ND, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
@@ -75,6 +75,6 @@ def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, col
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:
-    """Computed by the reference: no model's layers call it, and its rows are few."""
+    """The reference computes the softmax, as no model's layers call it, and its rows are few."""
     with np.errstate(invalid="ignore"):  # a card gives no warning
         return card.upload(reference.softmax(card.download(x_NS)))

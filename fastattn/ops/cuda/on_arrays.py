@@ -14,14 +14,14 @@ from fastattn.arguments.attention import ALL, NONE, SOME, Heads, KeyMask, ScoreT
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attention import (
+    AttentionRows,
     CardDistances,
-    Form,
     HeadLayout,
+    KernelVariant,
     Outputs,
-    Rows,
     VisibleKeys,
     broadcast,
-    cleared,
+    clear,
     every_key,
     flat,
     launch_attend,
@@ -32,25 +32,28 @@ from fastattn.ops.cuda.attention import (
 from fastattn.ops.cuda.card import THREADS, no_array
 from fastattn.ops.device_array import DeviceArray
 
-ON_A_CARD = 2  # DLPack's kDLCUDA
+CUDA_DEVICE = 2  # DLPack's kDLCUDA
 
 
 def _on_device(function: Any) -> Any:
     """The function as a device function; the functions that it calls become device functions too."""
 
-    def on_device(value: Any) -> Any:
+    def converted(value: Any) -> Any:
         return _on_device(value) if isinstance(value, FunctionType) and value is not function else value
 
-    outer = function.__globals__
-    names = {name: on_device(outer[name]) for name in function.__code__.co_names if name in outer}
-    closure = tuple(CellType(on_device(cell.cell_contents)) for cell in function.__closure__ or ())
-    definition = outer | names, function.__name__, function.__defaults__, closure
+    module_names = function.__globals__
+    names = {name: converted(module_names[name]) for name in function.__code__.co_names if name in module_names}
+    closure = tuple(CellType(converted(cell.cell_contents)) for cell in function.__closure__ or ())
+    definition = module_names | names, function.__name__, function.__defaults__, closure
     return cuda.jit(device=True)(FunctionType(function.__code__, *definition))
 
 
 @lru_cache(256)
 def _compiled(function: Any, kind: str, captured: tuple) -> Any:
-    """A user's function of host arrays that broadcast; its attribute ``device`` is the device function."""
+    """A user's function of host arrays that broadcast; its attribute ``device`` is the device function.
+
+    captured  the values that the function reads from outside; with other values it is compiled again
+    """
     compiled: Any = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
     compiled.device = _on_device(function)
     return compiled
@@ -91,19 +94,19 @@ def _dlpack_interface(array: Any) -> tuple[dict[str, Any], Any]:
 def as_array(array: Any) -> Any:
     """The caller's array; an array of the card, of any library, becomes a DeviceArray, without a copy."""
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
-    if kind == ON_A_CARD and number != card.card_index():
+    if kind == CUDA_DEVICE and number != card.card_index():
         raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.card_index()}")
     interface: Any = None
     view = None
     try:
-        if kind == ON_A_CARD:  # preferred: it waits for the caller's stream, unlike PyTorch's CUDA array interface
+        if kind == CUDA_DEVICE:  # DLPack waits for the caller's stream, unlike PyTorch's CUDA array interface
             interface, view = _dlpack_interface(array)
         else:
             interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             return array
-        card.borrow(interface, array)  # waits for the array
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # PyTorch's, for a tensor with a gradient
+        card.borrow(interface, array)  # waits until the array is computed
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # PyTorch refuses a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
     result = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
     result.owner = array
@@ -111,7 +114,7 @@ def as_array(array: Any) -> Any:
 
 
 def _memory(array: DeviceArray) -> tuple[Any, int]:
-    """(an array of one axis over the memory of a card's array that is not empty; the first number's index there)."""
+    """(an array of one axis over the memory of ``array``, which is not empty; the index of its first number there)."""
     size = array.itemsize
     ends = [(count - 1) * step // size for count, step in zip(array.shape, array.strides)]
     first = -sum(end for end in ends if end < 0)
@@ -122,7 +125,7 @@ def _memory(array: DeviceArray) -> tuple[Any, int]:
 
 @contextmanager
 def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[StridedArrays, SoftmaxOutputs]]:
-    copies: list[tuple[Any, np.ndarray]] = []
+    copies: list[tuple[Any, np.ndarray]] = []  # (memory on the card, its copy on the host)
 
     def host_array(array: Any) -> Any:
         if not isinstance(array, DeviceArray):
@@ -152,9 +155,9 @@ def strided_attention(
     steps = (0, 1, H) if arrays.ragged else ((H - 1) * T, T, 1)
     tiles_X6 = card.upload(tiles_of(*arrays.starts))
     query, key, value, out = (_layout(array, arrays.ragged) for array in (*arrays[:3], out_BTHV))
-    rows = Rows(query, key, value, out, tiles_X6, K, V, H // heads.key_heads)
+    rows = AttentionRows(query, key, value, out, tiles_X6, K, V, H // heads.key_heads)
     card_outputs = Outputs(
-        no_array(4) if weights is None else cleared(_output_memory(weights)),
+        no_array(4) if weights is None else clear(_output_memory(weights)),
         no_array(1) if logs is None else flat(_output_memory(logs)),
         *steps,
         card.upload(np.zeros(1, np.int32)),
@@ -162,16 +165,16 @@ def strided_attention(
     bytes_BHTS = None if key_mask.mask_BHTS is None else key_mask.mask_BHTS.view(np.uint8)
     mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, key_mask.states_BHTS))
     keys = VisibleKeys(card.optional(key_mask.seen_N2, 2, np.int64), key_mask.sinks, mask, states, *key_mask.block)
-    form = Form(
+    variant = KernelVariant(
         dtype=str(arrays.query_BTHK.dtype),
-        out=str(arrays.out_BTHV.dtype),
+        out_dtype=str(arrays.out_BTHV.dtype),
         additive=terms.vector_HK is not None,
         score_mod=same_score if terms.function is None else terms.function.device,
         mask_mod=every_key if key_mask.function is None else key_mask.function.device,
     )
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
     no_distances = CardDistances(no_array(2), no_array(2))
-    _compile_checked(lambda: launch_attend(form, rows, keys, scores, no_distances, card_outputs, H))
+    _compile_checked(lambda: launch_attend(variant, H, rows, keys, scores, no_distances, card_outputs))
     results = (arrays.out_BTHV, out_BTHV), (weights, card_outputs.weights_BHTS), (logs, card_outputs.logs_X)
     for result, computed in results:
         if result is not None and not isinstance(result, DeviceArray):
@@ -185,7 +188,7 @@ def _output_memory(array: Any) -> Any:
 
 
 def _layout(array: Any, ragged: bool) -> HeadLayout:
-    """The layout on the card of [B, T, H, K], or of its copy there, with rows counted through all sentences."""
+    """The layout of [B, T, H, K], an array of the card or copied to it, with rows counted through all sentences."""
     _, T, H, K = array.shape
     if not isinstance(array, DeviceArray):
         return HeadLayout(flat(array), 0, 0, H * K, K)
@@ -195,6 +198,7 @@ def _layout(array: Any, ragged: bool) -> HeadLayout:
 
 
 def _compile_checked(call: Any) -> Any:
+    """The result of a call that may compile a user's function; Numba's error becomes an InputError."""
     try:
         return call()
     except NumbaError as error:
@@ -206,7 +210,7 @@ def _make_states(mask_mod: Any) -> Any:
     @cuda.jit
     def states(sizes, states_X):
         """A block of threads for each block of the mask; sizes: H, T, S, queries and keys of a block."""
-        flags_2 = cuda.shared.array(2, int32)  # whether any key is seen, and whether any is hidden
+        flags_2 = cuda.shared.array(2, int32)  # whether any key is visible, and whether any is hidden
         H, T, S, queries, keys = sizes
         rows, columns = (T + queries - 1) // queries, (S + keys - 1) // keys
         for x in range(cuda.blockIdx.x, len(states_X), cuda.gridDim.x):
@@ -218,7 +222,7 @@ def _make_states(mask_mod: Any) -> Any:
             for e in range(cuda.threadIdx.x, min(queries, T - first_t) * width, THREADS):
                 t, s = first_t + e // width, first_s + e % width
                 if mask_mod(x // (H * rows * columns), x // (rows * columns) % H, t, s):
-                    flags_2[0] = 1  # several threads may write it
+                    flags_2[0] = 1  # several threads may write the flag
                 else:
                     flags_2[1] = 1
             cuda.syncthreads()
@@ -232,8 +236,8 @@ def _make_states(mask_mod: Any) -> Any:
 def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
     B, H, T, S = shape
     queries, keys = block
-    states = B, H, -(-T // queries), -(-S // keys)
-    states_X = card.empty((int(np.prod(states)),), np.uint8)
+    state_shape = B, H, -(-T // queries), -(-S // keys)
+    states_X = card.empty((int(np.prod(state_shape)),), np.uint8)
     kernel, sizes = _make_states(function.device), tuple(map(int, (H, T, S, queries, keys)))
     _compile_checked(lambda: card.launch(kernel, min(len(states_X), 1 << 20), sizes, states_X))
-    return card.download(states_X).reshape(states)
+    return card.download(states_X).reshape(state_shape)

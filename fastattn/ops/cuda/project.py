@@ -1,9 +1,9 @@
 """The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it.
 
 Logits exist for one tile only, in shared memory. A block takes some rows through a piece of the outputs, tile by tile,
-and keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block
-for each row merges its pieces in order. The number of outputs alone decides the pieces, so a row's bits depend on no
-other row.
+and keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best logits; then a
+block for each row merges the row's pieces in order. The number of outputs alone decides the pieces, so a row's bits
+depend on no other row.
 """
 
 import math
@@ -20,30 +20,28 @@ from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, TILE, device
 from fastattn.ops.cuda.instructions import block_max, block_sum
-from fastattn.ops.cuda.matmul import FEW, ZERO, CardLinear, affine, linear, output_of, stage, tile_product, tile_shape
+from fastattn.ops.cuda.matmul import FEW_ROWS, CardLinear, affine, linear, output_of, stage, tile_product, tile_shape
 from fastattn.ops.reference.project import ReferenceSubset, edit_logits, log_softmax
 
 LOWEST = float32(np.finfo(np.float32).min)  # in place of -inf, since -inf minus -inf is NaN
-MINUS_INFINITY = float32(-np.inf)
-MOST_PIECES = THREADS  # a thread merges each
-LINE = TILE + 1  # floats from row to row of logits: odd, so that a column is in all banks
+ZERO, MINUS_INFINITY = float32(0), float32(-np.inf)
+MOST_PIECES = THREADS  # of a row; each has a thread that merges it with the others
+LOGIT_PITCH = TILE + 1  # floats between rows of logits; odd, so that a column is in all banks
 NO_IDS = np.empty(0, np.int32)
-
 
 _subsets: weakref.WeakValueDictionary[int, "CardSubset"] = weakref.WeakValueDictionary()
 
 
 class CardSubset(ReferenceSubset):
-    """A subset of outputs, which a recorded step finds by its number ``place[0]``."""
+    """A subset of outputs; entry: (the number by which a recorded step finds it, the number of its outputs, 0)."""
 
     def __init__(self, linear: Any, ids: np.ndarray):
         super().__init__(linear, ids)
-        self.place = id(self), len(ids), 0
+        self.entry = id(self), len(ids), 0
         _subsets[id(self)] = self
 
 
 Outputs = CardLinear | Sequence[CardSubset] | SubsetRows
-
 
 # For each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, and the L best
 # logits and their ids, best first, then -inf and -1; then target ids, or empty, and their logits.
@@ -101,8 +99,8 @@ def _project_kernel(precision, few):
     compute, (ROWS, *_) = tile_product(precision, few, _store_logit), tile_shape(precision, few)
 
     @card.kernel_of(precision, few)
-    def _project(rows, weights, tasks_G4, edits, pieces, sums):
-        logits_RC = cuda.shared.array((ROWS, LINE), float32)
+    def _project(rows, weights, tasks_G4, edits, pieces, needs_sums):
+        logits_RC = cuda.shared.array((ROWS, LOGIT_PITCH), float32)
         t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, pieces.values_RPL.shape[2], weights.ids_C
         first, end = tasks_G4[cuda.blockIdx.x, 0], tasks_G4[cuda.blockIdx.x, 1]
         start, stop = tasks_G4[cuda.blockIdx.x, 2], tasks_G4[cuda.blockIdx.x, 3]
@@ -136,7 +134,7 @@ def _project_kernel(precision, few):
             cuda.syncthreads()
             for r in range(t, end - first, THREADS):
                 n = first + r
-                if sums:
+                if needs_sums:
                     _add_exponentials(logits_RC[r], width, n, piece, pieces)
                 for c in range(width if L > 0 else 0):
                     if logits_RC[r, c] > pieces.values_RPL[n, piece, L - 1]:
@@ -167,7 +165,7 @@ def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
         if has_piece and head < pieces.values_RPL.shape[2]:
             value, token = pieces.values_RPL[r, t, head], pieces.ids_RPL[r, t, head]
         best = block_max(value, shared_T)
-        # of equal values that of the first piece wins, whose ids are lower; thread 0 wins if all lists are empty
+        # among equal values the first piece's wins, since its ids are lower; thread 0 wins if all lists are empty
         winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
         if t == winner:
             values_Rk[r, i], ids_Rk[r, i] = value, token
@@ -192,7 +190,7 @@ def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
         first: Any = next(iter(outputs))
         packed, ids_C = first.linear, np.concatenate(list(ids_by_subset.values()))
     tasks: list[list[int]] = []
-    rows, *_ = tile_shape(packed.precision, R <= FEW)
+    rows, *_ = tile_shape(packed.precision, R <= FEW_ROWS)
     for r, span in enumerate(spans):
         if not tasks or tuple(tasks[-1][2:]) != span or r - tasks[-1][0] == rows:
             tasks.append([r, r, *span])
@@ -217,13 +215,13 @@ def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def choose(
-    x_RD: Any, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, sums: bool = True
+    x_RD: Any, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, needs_sums: bool
 ) -> tuple[Any, Any, Any, Any]:
     """(values_Rk, ids_Rk, logits_R, log_sums_R), on the card: the k best logits, the targets' logits, log-sum-exp.
 
-    targets_R  int32, or empty; log_sums_R are valid only if ``sums``.
+    targets_R  int32, or empty; log_sums_R are valid only if ``needs_sums``.
     """
-    R, few = len(x_RD), len(x_RD) <= FEW
+    R, few = len(x_RD), len(x_RD) <= FEW_ROWS
     packed, ids_C, tasks_G4, widest = _tasks(R, outputs)
     tiles = max(-(-widest // TILE), 1)
     P, L = min(tiles, MOST_PIECES), min(k, -(-tiles // MOST_PIECES) * TILE)  # shorter spans have empty pieces
@@ -235,11 +233,11 @@ def choose(
     amounts_RJ = edits.amounts_RJ
     if amounts_RJ is None and edits.penalized_RJ is not None:
         amounts_RJ = np.zeros(edits.penalized_RJ.shape, np.float32)
-    changes = np.float32(edits.penalty), card.optional(amounts_RJ, 2), np.float32(edits.cap)
-    card_edits = Edits(suppressed_RJ, penalized_RJ, *changes)
+    penalty, cap = np.float32(edits.penalty), np.float32(edits.cap)
+    card_edits = Edits(suppressed_RJ, penalized_RJ, penalty, card.optional(amounts_RJ, 2), cap)
     weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
-    card.launch(kernel, blocks, stage(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, sums)
+    card.launch(kernel, blocks, stage(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, needs_sums)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
     card.launch(_merge, R, pieces, *best, log_sums_R)
@@ -255,7 +253,7 @@ def project_top_k(
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
-    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
+    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N, True)
     return card.download(logits_N) - card.download(log_sums_N)
 
 
@@ -270,7 +268,7 @@ def _peaks_kernel(precision, few):
 
     @card.kernel_of(precision, few)
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
-        logits_RC = cuda.shared.array((ROWS, LINE), float32)
+        logits_RC = cuda.shared.array((ROWS, LOGIT_PITCH), float32)
         b, first_f, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]
         end = starts_B1[b + 1]
         for f in range(first_f + cuda.threadIdx.x, min(first_f + TILE, F), THREADS):
@@ -289,7 +287,7 @@ def _peaks_kernel(precision, few):
 
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: CardLinear, least: float = 0.0) -> np.ndarray:
-    B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW
+    B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW_ROWS
     peaks_BF, starts_B1 = card.empty((B, packed.outputs), np.float32), card.upload(starts_B1)
     kernel, blocks = _peaks_kernel(packed.precision, few), (B, -(-packed.outputs // TILE))
     card.launch(kernel, blocks, stage(x_ND, packed), packed.weights, starts_B1, np.float32(least), peaks_BF)

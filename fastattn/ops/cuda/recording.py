@@ -12,45 +12,44 @@ import numpy as np
 
 from fastattn.ops.cuda import card
 
-STEPS = 4  # from one check of the host whether to stop to the next; kernels do nothing after a stop
+STOP_CHECK_STEPS = 4  # steps between two checks by the host for a stop, after which kernels do nothing
 
 
-def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
+def _array_key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
     return array.ctypes.data, array.shape, array.dtype.str
 
 
 class LaunchProgram:
     """Recorded launches.
 
-    fillers   functions that are called before each run, to fill arrays of the host
-    _copies   arrays of the host, which stay alive, and their copies on the card, by address, shape and type
-    _written  the keys of arrays that kernels write
+    fillers        functions that are called before each run, to fill arrays of the host
+    _copies        arrays of the host, which stay alive, and their copies on the card, by address, shape and type
+    _written_keys  the keys of arrays that kernels write
     """
 
     def __init__(self) -> None:
         self.fillers: list[Callable[[], None]] = []
         self._launches: list[tuple[Any, Any, tuple]] = []
         self._copies: dict[tuple, tuple[np.ndarray, Any]] = {}
-        self._written: set[tuple] = set()
+        self._written_keys: set[tuple] = set()
         self._graph: Any = None
 
     def add(self, kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
-        """Record a launch."""
         self._launches.append((kernel, blocks, arguments))
 
     def copy_of(self, array: np.ndarray, written: bool = False) -> Any:
         """The copy on the card of a host's array that stays at its address."""
         if not array.flags.c_contiguous:
             raise card.HostNeeded
-        key = _key(array)
+        key = _array_key(array)
         if key not in self._copies:
             self._copies[key] = array, card.empty(array.shape, array.dtype)
         if written:
-            self._written.add(key)
+            self._written_keys.add(key)
         return self._copies[key][1]
 
     def run(self, steps: int, stop_1: np.ndarray) -> None:
-        """Make the launches in order, up to ``steps`` times, until ``stop_1[0]``, part of a written array, is not 0."""
+        """Make the launches ``steps`` times, or until ``stop_1[0]``, of an array that kernels write, is not 0."""
         counts = np.asarray(stop_1.base)
         for fill in self.fillers:
             fill()
@@ -58,11 +57,11 @@ class LaunchProgram:
             card.send(array, copy)
         for step in range(steps):
             self._step(is_last=step == steps - 1)
-            if step % STEPS == STEPS - 1:
-                card.fetch(self._copies[_key(counts)][1], counts)
+            if step % STOP_CHECK_STEPS == STOP_CHECK_STEPS - 1:
+                card.fetch(self._copies[_array_key(counts)][1], counts)
                 if stop_1[0]:
                     break
-        for key in self._written:
+        for key in self._written_keys:
             card.fetch(*reversed(self._copies[key]))
 
     def _step(self, is_last: bool) -> None:

@@ -48,7 +48,7 @@ def write_rows(
     if rounds:
         values_NE = values_NE.view(np.uint32)
     elif table_ME.dtype == np.int16:
-        table_ME = table_ME.view(np.float16)  # a store rounds
+        table_ME = table_ME.view(np.float16)  # the kernel's store rounds
     arguments = values_NE, card.no_array(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
     card.launch(_copy(rounds), len(values_NE), *arguments)
 
@@ -102,13 +102,13 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
 @card.kernel
 def _embed(ids_N, table_VD, multipliers_V, scale, positions_N, position_table_PD, x_ND):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
-    word = ids_N[n]
+    token = ids_N[n]
     for d in range(t, x_ND.shape[1], THREADS):
         value = float32(0)
-        if word >= 0:
-            value = float32(table_VD[word, d])
+        if token >= 0:
+            value = float32(table_VD[token, d])
             if len(multipliers_V) > 0:
-                value *= multipliers_V[word]
+                value *= multipliers_V[token]
             value *= scale
         if len(position_table_PD) > 0:
             value += position_table_PD[positions_N[n], d]
@@ -137,7 +137,7 @@ def embed(
 
 @card.kernel
 def _rotate(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, interleaved):
-    """A block turns a row; a thread turns every THREADS-th pair of values, of whichever head."""
+    """A block turns a row; a thread turns every THREADS-th pair of values of all heads."""
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     p, half = positions_N[n], cos_PK2.shape[1]
     for pair in range(t, heads * half, THREADS):
@@ -208,7 +208,7 @@ def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip:
 
 
 def _refusal(operation: Callable) -> Callable:
-    """The operation on images as a function that raises InputError, since only the CPU has it."""
+    """A function in place of an operation on images, which only the CPU has; it raises InputError."""
 
     @wraps(operation)
     def refuse(*_: Any, **__: Any) -> None:

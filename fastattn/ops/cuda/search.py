@@ -1,4 +1,4 @@
-"""Search: scores of tiles of queries and rows; a sort finds the best of each piece of rows, the host those of all."""
+"""Search: scores of tiles of queries and rows; a sort finds the best of a piece of rows, the host the best of all."""
 
 import math
 from functools import lru_cache
@@ -10,11 +10,11 @@ from numba import cuda, float32, int32
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, TILE, device
 from fastattn.ops.cuda.instructions import block_sum
-from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
+from fastattn.ops.cuda.matmul import FEW_ROWS, Weights, WordRows, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
 SCORES = 1 << 26  # scores, and values of rows, that are on the card at a time: 256 MiB of each
-QUERIES = 1 << 13  # queries at a time; for more, the corpus is sent again
+QUERIES = 1 << 13  # queries at a time; the corpus is sent again for each further lot of queries
 ABSENT = np.iinfo(np.int64).max
 
 
@@ -55,8 +55,8 @@ def _scores_of(kind: str, few: bool) -> Any:
 
 
 @device
-def _sort(score_S, place_S):
-    """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, equal scores by their places."""
+def _sort(score_S, index_S):
+    """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, equal scores by their indices."""
     size = 2
     while size <= PIECE:
         step = size // 2
@@ -65,31 +65,31 @@ def _sort(score_S, place_S):
             for pair in range(cuda.threadIdx.x, PIECE // 2, THREADS):
                 low = 2 * pair - (pair & (step - 1))  # step is a power of two
                 high = low + step
-                a, b, p, q = score_S[low], score_S[high], place_S[low], place_S[high]
+                a, b, p, q = score_S[low], score_S[high], index_S[low], index_S[high]
                 if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is in reverse order
-                    score_S[low], score_S[high], place_S[low], place_S[high] = b, a, q, p
+                    score_S[low], score_S[high], index_S[low], index_S[high] = b, a, q, p
             step //= 2
         size *= 2
     cuda.syncthreads()
 
 
 @lru_cache
-def _best_of(number: Any, least: Any) -> Any:
+def _best_of(score_type: Any, least: Any) -> Any:
     """The kernel for scores of a type, all at least ``least``."""
 
-    @card.kernel_of(str(number), str(least))
+    @card.kernel_of(str(score_type), str(least))
     def best(scores_QN, first, scores_QPk, ids_QPk):
-        score_S = cuda.shared.array(PIECE, number)
-        place_S = cuda.shared.array(PIECE, int32)
+        score_S = cuda.shared.array(PIECE, score_type)
+        index_S = cuda.shared.array(PIECE, int32)
         q, p, t, N = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, scores_QN.shape[1]
         for s in range(t, PIECE, THREADS):
             n = p * PIECE + s
             is_number = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
-            score_S[s], place_S[s] = (scores_QN[q, n], s) if is_number else (number(least), PIECE)
-        _sort(score_S, place_S)
+            score_S[s], index_S[s] = (scores_QN[q, n], s) if is_number else (score_type(least), PIECE)
+        _sort(score_S, index_S)
         for i in range(t, scores_QPk.shape[2], THREADS):
             scores_QPk[q, p, i] = score_S[i]
-            ids_QPk[q, p, i] = first + p * PIECE + place_S[i] if place_S[i] < PIECE else ABSENT
+            ids_QPk[q, p, i] = first + p * PIECE + index_S[i] if index_S[i] < PIECE else ABSENT
 
     return best
 
@@ -106,10 +106,10 @@ def nearest_rows(
         queries_QD, corpus_ND = queries_QD.view(np.uint8), corpus_ND.view(np.uint8)
     is_integer = corpus_ND.dtype.kind in "iu"
     is_int32 = is_integer and not by_length
-    kind, few = "bits" if bits else "integers" if is_integer else "float32", Q <= FEW
+    kind, few = "bits" if bits else "integers" if is_integer else "float32", Q <= FEW_ROWS
     scores_kernel, (rows, *_) = _scores_of(kind, few), tile_shape(kind, few)
     best_kernel = _best_of(int32, -(2**31) + 1) if is_int32 else _best_of(float32, -np.inf)
-    dtype, queries = np.int32 if is_int32 else np.float32, Rows(card.upload(queries_QD), card.no_array(1))
+    dtype, queries = np.int32 if is_int32 else np.float32, WordRows(card.upload(queries_QD), card.no_array(1))
     scores_QC: np.ndarray = np.empty((Q, 0), dtype)
     ids_QC: np.ndarray = np.empty((Q, 0), np.int64)
     chunk_rows = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
@@ -120,7 +120,7 @@ def nearest_rows(
         scores_QN, pieces = card.empty((Q, len(chunk_ND)), dtype), -(-len(chunk_ND) // PIECE)
         corpus, blocks = Weights(chunk_ND, *[card.no_array(1)] * 3), (-(-len(chunk_ND) // TILE), -(-Q // rows))
         card.launch(scores_kernel, blocks, queries, corpus, (lengths_N, scores_QN))
-        best_QPk, best_ids_QPk = (card.empty((Q, pieces, min(k, PIECE)), number) for number in (dtype, np.int64))
+        best_QPk, best_ids_QPk = (card.empty((Q, pieces, min(k, PIECE)), type_) for type_ in (dtype, np.int64))
         card.launch(best_kernel, (Q, pieces), scores_QN, first, best_QPk, best_ids_QPk)
         scores_QC = np.concatenate([scores_QC, card.download(best_QPk).reshape(Q, -1)], axis=1)
         ids_QC = np.concatenate([ids_QC, card.download(best_ids_QPk).reshape(Q, -1)], axis=1)

@@ -58,7 +58,7 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 
 def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
-    """starts_C1 of runs of rows that continue the row before; one run if a row continues one of another run."""
+    """starts_C1 of runs, whose rows continue the row before; if a row continues another run's, all rows are one run."""
     if card.recording.program is not None:  # a step's rows continue those of the steps before
         return np.arange(len(rows_N) + 1)
     continues_N = np.zeros(len(rows_N), bool)
@@ -124,8 +124,8 @@ def recur(
     inputs_NE: np.ndarray, weights: Sequence[CardLinear], cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
     before_MW, after_MW = (_on_host(table) for table in (states.before_MW, states.after_MW))
-    host = states._replace(before_MW=before_MW, after_MW=after_MW)
-    hidden_NH = recur_by(list(map(_product, weights)), _on_host(inputs_NE), cell, units, starts_B1, host)
+    host_states = states._replace(before_MW=before_MW, after_MW=after_MW)
+    hidden_NH = recur_by(list(map(_product, weights)), _on_host(inputs_NE), cell, units, starts_B1, host_states)
     if after_MW is not states.after_MW:
         card.send(after_MW, states.after_MW)
     return card.upload(hidden_NH)
@@ -138,16 +138,16 @@ def join_columns(parts: Sequence[Columns]) -> np.ndarray:
 @card.kernel
 def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     t = cuda.threadIdx.x
-    live, used = counts[LIVE], counts[USED]
+    live_rows, used_rows = counts[LIVE], counts[USED]
     is_running = counts[STOP] == 0
     cuda.syncthreads()  # all threads have read the counts
     if is_running:
-        for r in range(t, live, THREADS):
+        for r in range(t, live_rows, THREADS):
             if progress.is_over_R[r] == 0:
-                earlier_rows = int32(0)  # earlier rows that take a fresh row
+                earlier_rows = int32(0)  # how many rows before this one take a fresh row too
                 for earlier in range(r):
                     earlier_rows += progress.is_over_R[earlier] == 0
-                row, slot = fresh_F[used + earlier_rows], progress.slots_R[r]
+                row, slot = fresh_F[used_rows + earlier_rows], progress.slots_R[r]
                 position = inputs.positions_R[r] + int32(1)
                 history_RS[slot, position] = row
                 written_RS[slot, position] = row
@@ -160,7 +160,7 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
                 progress.steps_R[r] += 1
                 cuda.atomic.add(counts, USED, int64(1))
     cuda.syncthreads()
-    for r in range(live + t, len(inputs.tokens_R), THREADS):  # rows that repeat the first
+    for r in range(live_rows + t, len(inputs.tokens_R), THREADS):  # rows that repeat the first
         inputs.tokens_R[r] = inputs.tokens_R[0]
         inputs.positions_R[r] = inputs.positions_R[0]
         inputs.lengths_R[r] = inputs.lengths_R[0]
@@ -173,10 +173,10 @@ def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, 
         _record_and_run(lambda: take_tokens(rows, history_RS, written_RS, tokens_M), rows)
         return
     tables = (card.written_copy(array) for array in (history_RS, written_RS, tokens_M))
-    card.launch(_take, 1, *_progress(rows), *tables, card.upload(rows.fresh_F), card.written_copy(rows.counts))
+    card.launch(_take, 1, *_written_copies(rows), *tables, card.upload(rows.fresh_F), card.written_copy(rows.counts))
 
 
-def _progress(rows: StepRows) -> tuple[StepInputs, StepProgress]:
+def _written_copies(rows: StepRows) -> tuple[StepInputs, StepProgress]:
     return StepInputs(*map(card.written_copy, rows.inputs)), StepProgress(*map(card.written_copy, rows.progress))
 
 
@@ -189,11 +189,11 @@ def _record_and_run(step, rows: StepRows) -> None:
 @card.kernel
 def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
     t = cuda.threadIdx.x
-    live = counts[LIVE]
+    live_rows = counts[LIVE]
     is_running = counts[STOP] == 0
     cuda.syncthreads()
     if is_running:
-        for r in range(t, live, THREADS):
+        for r in range(t, live_rows, THREADS):
             if progress.is_over_R[r] == 0:
                 value, token = values_R1[r, 0], max(ids_R1[r, 0], int32(0))
                 if normalized:
@@ -221,4 +221,5 @@ def pick_tokens(
         return
     values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_IDS, normalized)
     arguments = values_R1, ids_R1, log_sums_R, normalized, card.upload(ends_E)
-    card.launch(_pick, 1, *arguments, _progress(rows)[1], card.written_copy(rows.counts))
+    _, progress = _written_copies(rows)
+    card.launch(_pick, 1, *arguments, progress, card.written_copy(rows.counts))

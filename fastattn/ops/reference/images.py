@@ -36,8 +36,8 @@ def convolve(
     residual_NF: np.ndarray | None = None,
 ) -> np.ndarray:
     taps_NTD = _taps(x_ND, grid, window, 0)
-    parts = zip(np.split(taps_NTD, len(groups), axis=2), groups)
-    y_NF = np.concatenate([linear(part_NTC.reshape(-1, group.inputs), group) for part_NTC, group in parts], axis=1)
+    pairs = zip(np.split(taps_NTD, len(groups), axis=2), groups)
+    y_NF = np.concatenate([linear(taps_NTC.reshape(-1, group.inputs), group) for taps_NTC, group in pairs], axis=1)
     return _add_and_activate(y_NF, activation, residual_NF)
 
 
@@ -69,8 +69,8 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
     x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
     pools: dict[str, Callable] = {"max": np.max, "mean": np.mean}
     edges = [
-        [(i * length // parts, -(-(i + 1) * length // parts)) for i in range(parts)]
-        for length, parts in zip(grid[1:], out[1:])
+        [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+        for length, count in zip(grid[1:], out[1:])
     ]
     areas = [
         pools[mode](x_BYXD[:, top:end, left:right], axis=(1, 2)) for top, end in edges[0] for left, right in edges[1]

@@ -45,34 +45,29 @@ class ReferenceLinear:
     """The weights of a linear layer as plain arrays; ``stage`` rounds rows to the precision of the product."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
-        self.weight_FD = weight_FD
-        self.bias_F = bias_F
-        self.stage = stage
+        self.weight_FD, self.bias_F, self.stage = weight_FD, bias_F, stage
         self.outputs, self.inputs = weight_FD.shape
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
     weight_FD = unread(weight_FD).whole()
+    plain_FD = weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32()
     if precision == "int4":
         if not isinstance(weight_FD, Int4Tensor):
-            weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
+            weight_FD = quantize_groups(as_float32(plain_FD), "a linear layer")
         return ReferenceLinear(weight_FD.half().float32(), bias_F, quantize_row_groups)
     if precision == "int8_groups":
-        values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
+        values_FD, scales_FG = round_groups(as_float32(plain_FD), "a linear layer")
         scales_FD = np.repeat(scales_FG.astype(np.float32), GROUP_INPUTS, axis=1)
         return ReferenceLinear(values_FD * scales_FD, bias_F, quantize_row_groups)
     if precision == "int8":
         if not isinstance(weight_FD, QuantizedTensor):
-            weight_FD = quantize(
-                weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer"
-            )
+            weight_FD = quantize(plain_FD, "a linear layer")
         stage = partial(quantize_rows, input_scale=weight_FD.input_scale, input_factors_D=weight_FD.input_factors_D)
         return ReferenceLinear(weight_FD.float32(), bias_F, stage)
-    if not isinstance(weight_FD, np.ndarray):
-        weight_FD = weight_FD.float32()
     if precision == "bfloat16":
-        return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
-    return ReferenceLinear(weight_FD, bias_F)
+        return ReferenceLinear(round_to_bfloat16(plain_FD), bias_F, round_to_bfloat16)
+    return ReferenceLinear(plain_FD, bias_F)
 
 
 def packed_layout(precision: str) -> None:
@@ -89,7 +84,6 @@ def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> Refer
     raise NotImplementedError
 
 
-_SQRT_HALF = math.sqrt(0.5)
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -117,19 +111,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, exponential, 1) / (1 + exponential)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + erf(x * x.dtype.type(_SQRT_HALF)))
-
-
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
-
-
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
+    "gelu": lambda x: 0.5 * x * (1 + erf(x * x.dtype.type(math.sqrt(0.5)))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))),
     "gelu_sigmoid": lambda x: x * sigmoid(1.702 * x),
     "swish": lambda x: x * sigmoid(x),
     "tanh": np.tanh,

@@ -79,8 +79,8 @@ def padded(lengths_B: np.ndarray, keys: int) -> np.ndarray:
 
 
 def causal(queries: int, keys: int, offset_B: Sequence[int] = (0,)) -> np.ndarray:
-    places_BT1 = np.arange(queries)[:, None] + np.asarray(offset_B)[:, None, None]
-    return (np.arange(keys) <= places_BT1)[:, None]
+    positions_BT1 = np.arange(queries)[:, None] + np.asarray(offset_B)[:, None, None]
+    return (np.arange(keys) <= positions_BT1)[:, None]
 
 
 def restricted(queries: int, keys: int, size: int) -> np.ndarray:
@@ -104,19 +104,19 @@ def neighbours(starts: Sequence[int], indices: Sequence[int], keys: int) -> np.n
     return mask_TS
 
 
-def predicted_places(query_BTHK: np.ndarray, weight_HDK: np.ndarray, vector_HD: np.ndarray, keys_B: np.ndarray):
+def predicted_positions(query_BTHK: np.ndarray, weight_HDK: np.ndarray, vector_HD: np.ndarray, keys_B: np.ndarray):
     """p_BTH = S sigmoid(v . tanh(W q)) (Luong 2015, equation 9)."""
     hidden_BTHD = np.tanh(np.einsum("bthk,hdk->bthd", query_BTHK, weight_HDK, optimize=True))
     return np.asarray(keys_B, query_BTHK.dtype)[:, None, None] / (1 + np.exp(-(hidden_BTHD * vector_HD).sum(axis=3)))
 
 
-def local_predictive(places_BTH: np.ndarray, keys: int, distance: float) -> np.ndarray:
-    return np.abs(np.arange(keys) - places_BTH.transpose(0, 2, 1)[..., None]) <= distance
+def local_predictive(positions_BTH: np.ndarray, keys: int, distance: float) -> np.ndarray:
+    return np.abs(np.arange(keys) - positions_BTH.transpose(0, 2, 1)[..., None]) <= distance
 
 
-def gaussian(places_BTH: np.ndarray, keys: int, distance: float) -> np.ndarray:
+def gaussian(positions_BTH: np.ndarray, keys: int, distance: float) -> np.ndarray:
     """The second factor of equation 10 (Luong 2015)."""
-    distance_BHTS = np.arange(keys).astype(places_BTH.dtype) - places_BTH.transpose(0, 2, 1)[..., None]
+    distance_BHTS = np.arange(keys).astype(positions_BTH.dtype) - positions_BTH.transpose(0, 2, 1)[..., None]
     return np.exp(-(distance_BHTS**2) / (2 * (distance / 2) ** 2))
 
 
@@ -157,7 +157,7 @@ def sinusoids(positions: int, width: int, interleaved: bool = True, base: float 
 
 
 def rotary(x_BTHK: np.ndarray, positions_T: np.ndarray, width: int, interleaved: bool, base: float = 10000.0):
-    """x with its pairs of columns turned_BTHK as complex numbers (Su 2021, equation 12)."""
+    """x with its pairs of columns turned as complex numbers (Su 2021, equation 12)."""
     turned_BTHK = x_BTHK.copy()
     for i in range(width // 2):
         a, b = (2 * i, 2 * i + 1) if interleaved else (i, width // 2 + i)
@@ -205,7 +205,7 @@ def interpolate(weights_BHN: np.ndarray, previous_BHN: np.ndarray, gate_BH: np.n
 
 
 def shift(weights_BHN: np.ndarray, shifts_BHJ: np.ndarray) -> np.ndarray:
-    """The circular convolution, as the sum over j of w(j) s(i - j)."""
+    """The circular convolution of weights and shifts, whose middle is the shift by 0."""
     N, half = weights_BHN.shape[2], shifts_BHJ.shape[2] // 2
     shifted_BHN = np.zeros_like(weights_BHN)
     for i in range(N):
@@ -257,7 +257,7 @@ def graph_attention(
     return out_NHV
 
 
-def edges_at_once(
+def graph_attention_by_edges(
     features_NF: np.ndarray,
     weight_HVF: np.ndarray,
     vector_HA: np.ndarray,
@@ -280,6 +280,7 @@ def edges_at_once(
 def semantic_attention(
     features_PND: np.ndarray, weight_QD: np.ndarray, bias_Q: np.ndarray, vector_Q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """(out_ND, weights_P): features of each kind of edges, weighted by a softmax of their mean scores."""
     scores_P = (np.tanh(features_PND @ weight_QD.T + bias_Q) @ vector_Q).mean(axis=1)
     weights_P = softmax_in_place(scores_P)
     return (weights_P[:, None, None] * features_PND).sum(axis=0), weights_P
@@ -290,11 +291,12 @@ def heterogeneous_attention(
     weight_HVF: np.ndarray,
     vectors_PHA: np.ndarray,
     metapaths: Sequence[tuple[np.ndarray, np.ndarray]],
-    *semantic: np.ndarray,
+    *semantic_weights: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Graph attention over each metapath's edges, an ELU, then ``semantic_attention`` over the metapaths."""
     features = []
     for vector_HA, (starts, indices) in zip(vectors_PHA, metapaths):
         out_NHV = graph_attention(features_NF, weight_HVF, vector_HA, starts, indices)
         out_ND = out_NHV.reshape(len(out_NHV), -1)
         features.append(np.where(out_ND > 0, out_ND, np.exp(np.minimum(out_ND, 0)) - 1))
-    return semantic_attention(np.stack(features), *semantic)
+    return semantic_attention(np.stack(features), *semantic_weights)

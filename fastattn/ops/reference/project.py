@@ -12,7 +12,7 @@ from fastattn.spec.quantized import Tensor
 class ReferenceSubset:
     """A subset of a linear layer's outputs, from which a row chooses; ids int32, ascending."""
 
-    place = 0, 0, 0  # an address for kernels, which the reference lacks
+    entry = 0, 0, 0  # an address for kernels, which the reference lacks
 
     def __init__(self, linear: ReferenceLinear, ids: np.ndarray):
         self.linear, self.ids = linear, ids

@@ -35,11 +35,7 @@ def _gru_reset_before(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> t
     return (candidate + sigmoid(update + u_update) * (h_BU - candidate),)
 
 
-_STEPS: dict[str, Callable[..., tuple[np.ndarray, ...]]] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "gru_reset_before": _gru_reset_before,
-}
+_STEPS: dict[str, Callable] = {"lstm": _lstm, "gru": _gru, "gru_reset_before": _gru_reset_before}
 
 
 def recur(
@@ -64,15 +60,15 @@ def recur_by(
         firsts = [column + d * units for column in (states.hidden, states.cell)[:state_count]]
         state = [_rows(states.before_MW[:, first : first + units], states.previous_B) for first in firsts]
         for t in range(lengths_B.max(initial=0)):
-            running = np.flatnonzero(lengths_B > t)
+            running = np.flatnonzero(lengths_B > t)  # the sentences that have a step t
             rows = starts_B1[1:][running] - 1 - t if d else starts_B1[:-1][running] + t
             x_BE = inputs_NE[rows, d * gates * units : (d + 1) * gates * units]
-            new_state = _STEPS[cell](x_BE, product, *(part[running] for part in state))
-            for part, value in zip(state, new_state, strict=True):
-                part[running] = value
+            new_state = _STEPS[cell](x_BE, product, *(state_BU[running] for state_BU in state))
+            for state_BU, values in zip(state, new_state, strict=True):
+                state_BU[running] = values
             hidden_NH[rows, d * units : (d + 1) * units] = new_state[0]
-        for part, first in zip(state, firsts, strict=True):
-            states.after_MW[states.rows_B, first : first + units] = part
+        for state_BU, first in zip(state, firsts, strict=True):
+            states.after_MW[states.rows_B, first : first + units] = state_BU
     return hidden_NH
 
 

@@ -74,9 +74,9 @@ def recorder() -> None:
 
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
-    live, used = rows.counts[LIVE], rows.counts[USED]
-    running = np.flatnonzero(rows.is_over_R[:live] == 0)
-    fresh = rows.fresh_F[used : used + len(running)]
+    live_rows, used_rows = rows.counts[LIVE], rows.counts[USED]
+    running = np.flatnonzero(rows.is_over_R[:live_rows] == 0)
+    fresh = rows.fresh_F[used_rows : used_rows + len(running)]
     slots, positions = rows.slots_R[running], rows.positions_R[running] + 1
     history_RS[slots, positions] = written_RS[slots, positions] = fresh
     tokens_M[fresh] = rows.tokens_R[running] = rows.chosen_R[running]
@@ -85,7 +85,7 @@ def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, 
     rows.steps_R[running] += 1
     rows.counts[USED] += len(running)
     for array in rows.inputs:
-        array[live:] = array[0]
+        array[live_rows:] = array[0]
 
 
 def pick_tokens(

@@ -1,4 +1,4 @@
-"""The routes of each dialect, a file each; docs/serving.md names the server that each is from."""
+"""The routes of each dialect, a file each; docs/serving.md names the servers that speak the dialects."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from fastattn.serve.dialects import (
 )
 from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
-# DeepLX's /TOKEN/translate matches paths of others too, so its router comes last.
+# DeepLX's /TOKEN/translate, a route of ``libretranslate``, matches other dialects' paths, so that router comes last.
 _DIALECTS = (
     deepl,
     openai,
@@ -32,7 +32,7 @@ _DIALECTS = (
     libretranslate,
 )
 ROUTERS = [dialect.router for dialect in _DIALECTS]
-# The beginning of a dialect's paths -> the body of its errors; all other paths have LibreTranslate's.
+# The beginning of a dialect's paths -> the function that makes its errors' bodies; other paths have LibreTranslate's.
 _ERRORS = {
     "/v1/": openai_error_body,
     "/v2/": deepl.error_body,
@@ -42,7 +42,7 @@ _ERRORS = {
 
 def error_body(path: str, status: int, message: str) -> dict[str, Any]:
     """The body of an answer that is an error, in the dialect of the request's path."""
-    for beginning, body in _ERRORS.items():
+    for beginning, make_body in _ERRORS.items():
         if path.startswith(beginning):
-            return body(status, message)
+            return make_body(status, message)
     return {"error": message}

@@ -12,36 +12,36 @@ from pydantic_core import PydanticCustomError
 
 from fastattn.serve.service import Service
 
-STRICT: ContextVar[bool] = ContextVar("strict", default=False)  # the gate sets it: whether unknown fields are refused
-UNKNOWN = Counter("fastattn_unknown_fields", "Fields of requests that the server ignores.", ["body"])
-MOST_LOGGED, LONGEST_LOGGED = 1000, 64  # names of unknown fields in the log, and characters of each
-_logged: set[tuple[str, str]] = set()
+STRICT: ContextVar[bool] = ContextVar("strict", default=False)  # whether unknown fields are refused; the gate sets it
+UNKNOWN_FIELDS = Counter("fastattn_unknown_fields", "Fields of requests that the server ignores.", ["body"])
+MOST_NAMES, LONGEST_NAME = 1000, 64  # names of unknown fields in the log, and characters of a name
+_logged_fields: set[tuple[str, str]] = set()
 
 
 class Body(BaseModel):
-    """A request's body. Clients send fields of newer servers: an unknown one is ignored, counted, and logged once.
+    """A request's body. Clients send fields of newer servers: an unknown field is ignored, counted, and logged once.
 
-    With ``--strict`` it is refused.
+    With ``--strict`` an unknown field is refused.
     """
 
     model_config = ConfigDict(extra="allow")
 
     @model_validator(mode="after")
     def _drop_unknown_fields(self) -> "Body":
-        unknown = self.__pydantic_extra__ or {}
-        for name in list(unknown):
+        unknown_fields = self.__pydantic_extra__ or {}
+        for name in list(unknown_fields):
             if STRICT.get():
                 raise PydanticCustomError("unknown_field", "the field {name} is not known", {"name": repr(name)})
-            _note(type(self).__name__, name[:LONGEST_LOGGED])
-            del unknown[name]
+            _report_unknown(type(self).__name__, name[:LONGEST_NAME])
+            del unknown_fields[name]
         return self
 
 
-def _note(body: str, name: str) -> None:
-    UNKNOWN.labels(body).inc()
-    if (body, name) not in _logged and len(_logged) < MOST_LOGGED:
-        _logged.add((body, name))
-        sys.stderr.write(json.dumps({"unknown_field": name, "body": body}) + "\n")
+def _report_unknown(body: str, field: str) -> None:
+    UNKNOWN_FIELDS.labels(body).inc()
+    if (body, field) not in _logged_fields and len(_logged_fields) < MOST_NAMES:
+        _logged_fields.add((body, field))
+        sys.stderr.write(json.dumps({"unknown_field": field, "body": body}) + "\n")
 
 
 async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
@@ -49,7 +49,7 @@ async def _service(request: Request) -> Service:  # FastAPI would run a plain fu
     return service
 
 
-Serving = Annotated[Service, Depends(_service)]
+InjectedService = Annotated[Service, Depends(_service)]
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
 

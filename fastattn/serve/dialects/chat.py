@@ -1,4 +1,4 @@
-"""OpenAI's conversations: messages with tools, rules for the answer, whole or as a stream of events."""
+"""OpenAI's route for conversations, with tools and rules for the answer: whole or as a stream of events."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.body import Body, InjectedService
 from fastattn.serve.dialects.sampling import SamplingBody, chat_log_probs, events_of, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 from fastattn.text.tool_calls import ToolCall
@@ -33,6 +33,10 @@ class MessageCall(Body):
     id: str | None = None
     function: FunctionCall
 
+    def for_template(self) -> dict[str, Any]:
+        function = {"name": self.function.name, "arguments": _call_arguments(self.function.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
+
 
 class ChatMessage(Body):
     role: Literal["system", "user", "assistant", "developer", "tool"]
@@ -42,7 +46,7 @@ class ChatMessage(Body):
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         """The message as templates read it."""
         content = self.content
         if isinstance(content, list):
@@ -54,11 +58,7 @@ class ChatMessage(Body):
             if getattr(self, field) is not None:
                 message[field] = getattr(self, field)
         if self.tool_calls:
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
-                for call in self.tool_calls
-                for arguments in [_json_object(call.function.arguments)]
-            ]
+            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
         return message
 
 
@@ -110,8 +110,8 @@ class ChatBody(SamplingBody):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     response_format: ResponseFormat | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Literal[0] | None = None  # others, and biases, are refused: nothing would follow them
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    top_logprobs: Literal[0] | None = None  # only 0: no model here lists other tokens
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None  # empty: no model here takes biases
     chat_template_kwargs: dict[str, Any] | None = None
 
     def conversation(self) -> Conversation:
@@ -124,7 +124,7 @@ class ChatBody(SamplingBody):
             options["return_log_probs"] = True
         choice = self.tool_choice.function.name if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
         return Conversation(
-            [message.plain() for message in self.messages],
+            [message.for_template() for message in self.messages],
             [tool.model_dump(exclude_none=True) for tool in self.tools or ()],
             choice or "auto",
             self.chat_template_kwargs or {},
@@ -133,29 +133,29 @@ class ChatBody(SamplingBody):
 
 
 @router.post("/chat/completions", response_model=None)
-async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def chat(body: ChatBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     head, conversation = head_of("chatcmpl", body.model), body.conversation()
     if body.stream:
-        parts = service.stream(body.model, conversation)
-        first = await anext(parts)  # awaited here: what is wrong with a request gets its status
-        return events_of(_chunks(head | {"object": "chat.completion.chunk"}, first, parts, body))
+        pieces = service.stream(body.model, conversation)
+        piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
+        return events_of(_chunks(head | {"object": "chat.completion.chunk"}, piece, pieces, body))
     answers = await service.converse(body.model, conversation)
     choices = [_choice(answers, number, bool(body.logprobs)) for number in range(len(answers.generations))]
-    whole = {**head, "object": "chat.completion", "model": answers.model, "choices": choices}
-    return {**whole, "usage": usage_of(answers.generations)}
+    head |= {"object": "chat.completion", "model": answers.model}
+    return {**head, "choices": choices, "usage": usage_of(answers.generations)}
 
 
 def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[str, Any]:
-    generation, parts = answers.generations[number], answers.parts[number]
-    message: dict[str, Any] = {"role": "assistant", "content": parts.text}
-    if parts.reasoning:
-        message["reasoning_content"] = parts.reasoning
-    if parts.calls:
-        message |= {"content": parts.text or None, "tool_calls": calls_of(parts.calls)}
+    generation, split_answer = answers.generations[number], answers.split_answers[number]
+    message: dict[str, Any] = {"role": "assistant", "content": split_answer.text}
+    if split_answer.reasoning:
+        message["reasoning_content"] = split_answer.reasoning
+    if split_answer.calls:
+        message |= {"content": split_answer.text or None, "tool_calls": calls_of(split_answer.calls)}
     return {
         "index": number,
         "message": message,
-        "finish_reason": "tool_calls" if parts.calls else generation.finish_reason,
+        "finish_reason": "tool_calls" if split_answer.calls else generation.finish_reason,
         "logprobs": chat_log_probs(generation, answers.decode) if with_log_probs else None,
     }
 
@@ -166,28 +166,27 @@ def calls_of(calls: list[ToolCall]) -> list[dict[str, Any]]:
     return [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function} for function in functions]
 
 
-async def _chunks(head: dict[str, Any], first: Any, parts: AsyncIterator[Any], body: ChatBody) -> AsyncIterator[Any]:
-    """The events of an answer: its parts, its calls, its end, perhaps its usage."""
+async def _chunks(head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], body: ChatBody) -> AsyncIterator[Any]:
+    """The events of an answer, from its first piece and the others: texts, then calls, the end and perhaps usage."""
 
-    def chunk(delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason, **more}]}
+    def chunk(delta: dict[str, Any], finish_reason: str | None = None, **log_probs: Any) -> dict[str, Any]:
+        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason, **log_probs}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    part = first
-    while not isinstance(part, ModelAnswers):
-        kind, text = part
+    while not isinstance(piece, ModelAnswers):
+        kind, text = piece
         yield chunk({"content" if kind == "content" else "reasoning_content": text})
-        part = await anext(parts)
-    (generation,), (answer,) = part.generations, part.parts
-    if answer.calls:
-        yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(calls_of(answer.calls))]})
-    log_probs = {"logprobs": chat_log_probs(generation, part.decode)} if body.logprobs else {}
-    yield chunk({}, "tool_calls" if answer.calls else generation.finish_reason, **log_probs)
+        piece = await anext(pieces)
+    (generation,), calls = piece.generations, piece.split_answers[0].calls
+    if calls:
+        yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(calls_of(calls))]})
+    log_probs = {"logprobs": chat_log_probs(generation, piece.decode)} if body.logprobs else {}
+    yield chunk({}, "tool_calls" if calls else generation.finish_reason, **log_probs)
     if body.stream_options is not None and body.stream_options.include_usage:
-        yield {**head, "choices": [], "usage": usage_of(part.generations)}
+        yield {**head, "choices": [], "usage": usage_of(piece.generations)}
 
 
-def _json_object(text: str) -> Any:
+def _call_arguments(text: str) -> Any:
     try:
         arguments = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""OpenAI's continuations of plain prompts, whole or as a stream of events."""
+"""OpenAI's route for continuations of plain prompts, which are sent whole or as a stream of events."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import accumulate
@@ -9,17 +9,17 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Serving, Texts, TokenIds
+from fastattn.serve.dialects.body import InjectedService, Texts, TokenIds
 from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
-Rows = Annotated[list[TokenIds], Field(min_length=1)]
-DEFAULT_TOKENS = 16  # OpenAI's
+TokenIdLists = Annotated[list[TokenIds], Field(min_length=1)]
+DEFAULT_TOKENS = 16  # as in OpenAI's server
 
 
 class CompletionBody(SamplingBody):
-    prompt: Annotated[str | TokenIds | Texts | Rows, Field(union_mode="left_to_right")]
+    prompt: Annotated[str | TokenIds | Texts | TokenIdLists, Field(union_mode="left_to_right")]
     max_tokens: Annotated[int, Field(ge=1)] | None = DEFAULT_TOKENS
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     echo: StrictBool | None = None
@@ -34,34 +34,34 @@ class CompletionBody(SamplingBody):
 
 
 @router.post("/completions", response_model=None)
-async def complete(body: CompletionBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def complete(body: CompletionBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     head, prompts = head_of("cmpl", body.model) | {"object": "text_completion"}, body.prompts()
     if body.stream:
         if len(prompts) > 1 or body.echo:
             raise InputError("a stream should have one prompt, and no echo")
         pieces = service.stream_completion(body.model, prompts[0], **body.options())
-        first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
-        return events_of(_chunks(head, first, pieces, body))
+        piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
+        return events_of(_chunks(head, piece, pieces, body))
     with_scores = bool(body.echo) and body.logprobs is not None
     answers = await service.complete(body.model, prompts, with_scores, **body.options())
-    a_prompt = len(answers.generations) // len(prompts)
-    choices = [_choice(answers, number, number // a_prompt, body) for number in range(len(answers.generations))]
+    per_prompt = len(answers.generations) // len(prompts)
+    choices = [_choice(answers, number, number // per_prompt, body) for number in range(len(answers.generations))]
     return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.generations, len(prompts))}
 
 
-def _choice(answers: ModelAnswers, number: int, prompt: int, body: CompletionBody) -> dict[str, Any]:
-    """An answer to one of the prompts; with ``echo`` behind the prompt's own text and log-probabilities."""
-    generation, before = answers.generations[number], answers.prompts[prompt] if body.echo else ""
+def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: CompletionBody) -> dict[str, Any]:
+    """The answer with a number; with ``echo`` the prompt's own text and log-probabilities come before the answer's."""
+    generation, echoed_text = answers.generations[number], answers.prompts[prompt_number] if body.echo else ""
     ids, log_probs = list(generation.tokens), None
     if body.logprobs is not None:
         assert generation.log_probs is not None
         log_probs = generation.log_probs.tolist()
         if answers.scores:
-            score = answers.scores[prompt]
+            score = answers.scores[prompt_number]
             ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
     return {
         "index": number,
-        "text": before + generation.text,
+        "text": echoed_text + generation.text,
         "logprobs": None if log_probs is None else _log_probs(ids, log_probs, answers.decode),
         "finish_reason": generation.finish_reason,
     }
@@ -74,9 +74,9 @@ def _log_probs(ids: list[int], log_probs: list[Any], decode: Callable[[Sequence[
 
 
 async def _chunks(
-    head: dict[str, Any], first: Any, pieces: AsyncIterator[Any], body: CompletionBody
+    head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], body: CompletionBody
 ) -> AsyncIterator[dict[str, Any]]:
-    piece = first
+    """The events of an answer, from its first piece and the others."""
     while not isinstance(piece, ModelAnswers):
         yield {**head, "choices": [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None}]}
         piece = await anext(pieces)

@@ -1,4 +1,4 @@
-"""DeepL's routes, for DeepL's own client and others that speak like it."""
+"""DeepL's routes, for DeepL's own client and for other clients that speak like it."""
 
 import asyncio
 import csv
@@ -13,14 +13,14 @@ from pydantic import Field
 
 from fastattn.documents.tagged import XmlRules
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.service import AUTO, CALLER, QUOTA, Service, language_code
-from fastattn.serve.stored import Stored
+from fastattn.serve.stored import ClientFile
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
 MOST_TERMS = 5000
-UNLIMITED = 10**12  # what DeepL says where there is no limit
+UNLIMITED = 10**12  # DeepL's number for an account without a limit
 
 
 class DeepLBody(Body):
@@ -45,44 +45,39 @@ class DeepLBody(Body):
 
     def rules(self) -> XmlRules:
         """The rules of an XML text."""
-        return XmlRules(
-            self.outline_detection,
-            frozenset(_names(self.splitting_tags)),
-            frozenset(_names(self.non_splitting_tags)),
-            frozenset(_names(self.ignore_tags)),
-        )
+        tags = self.splitting_tags, self.non_splitting_tags, self.ignore_tags
+        return XmlRules(self.outline_detection, *map(_tag_names, tags))
 
 
-def _names(value: list[str] | str) -> list[str]:
-    return [tag for part in as_list(value) for tag in part.split(",") if tag]
+def _tag_names(value: list[str] | str) -> frozenset[str]:
+    return frozenset(name for names in as_list(value) for name in names.split(",") if name)
 
 
 @router.post("/translate")
-async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
+async def translate(body: DeepLBody, service: InjectedService) -> dict[str, Any]:
     source, texts = body.source_lang or AUTO, as_list(body.text)
-    glossary = await _terms(service, body.glossary_id, body.source_lang, body.target_lang)
-    options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
     pair = source, body.target_lang
+    options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
+    options["glossary"] = await _glossary_terms(service, body.glossary_id, body.source_lang, body.target_lang)
     if body.tag_handling == "html":
         if body.ignore_tags or body.splitting_tags or body.non_splitting_tags:
             raise InputError("ignore_tags, splitting_tags and non_splitting_tags go with tag_handling xml")
-        pairs = await service.translate_pages(texts, *pair, glossary=glossary, **options)
+        answers = await service.translate_pages(texts, *pair, **options)
     elif body.tag_handling == "xml":
         documents = [text.encode() for text in texts]
-        answers = await service.translate_documents(
-            documents, "xml", *pair, glossary=glossary, rules=body.rules(), **options
-        )
-        pairs = [(document.decode(), language) for document, language in answers]
+        results = await service.translate_documents(documents, "xml", *pair, rules=body.rules(), **options)
+        answers = [(document.decode(), language) for document, language in results]
     else:
-        read = [" ".join(text.split("\n")) if body.split_sentences == "nonewlines" else text for text in texts]
-        translations = await service.translate(read, *pair, glossary=glossary, **options)
-        pairs = [(translation.text, translation.source) for translation in translations]
-    listed: list[dict[str, Any]] = []
-    for text, (translation, language) in zip(texts, pairs):
-        listed.append({"detected_source_language": language.upper(), "text": translation})
+        no_newlines = body.split_sentences == "nonewlines"
+        lines = [text.replace("\n", " ") for text in texts] if no_newlines else texts
+        translations = await service.translate(lines, *pair, **options)
+        answers = [(translation.text, translation.source) for translation in translations]
+    entries: list[dict[str, Any]] = []
+    for text, (translation, language) in zip(texts, answers):
+        entries.append({"detected_source_language": language.upper(), "text": translation})
         if body.show_billed_characters:
-            listed[-1]["billed_characters"] = len(text)
-    return {"translations": listed}
+            entries[-1]["billed_characters"] = len(text)
+    return {"translations": entries}
 
 
 class GlossaryBody(Body):
@@ -94,10 +89,10 @@ class GlossaryBody(Body):
 
 
 @router.post("/glossaries", status_code=201)
-async def create_glossary(body: GlossaryBody, service: Serving) -> dict[str, Any]:
-    settings: dict[str, Any] = {} if body.entries_format == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+async def create_glossary(body: GlossaryBody, service: InjectedService) -> dict[str, Any]:
+    options: dict[str, Any] = {} if body.entries_format == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     try:
-        rows = [row for row in csv.reader(io.StringIO(body.entries, newline=""), **settings) if row]
+        rows = [row for row in csv.reader(io.StringIO(body.entries, newline=""), **options) if row]
     except csv.Error as error:
         raise InputError(f"entries are no {body.entries_format}: {error}") from None
     if not rows or any(len(row) < 2 or not row[0].strip() or not row[1].strip() for row in rows):
@@ -109,43 +104,43 @@ async def create_glossary(body: GlossaryBody, service: Serving) -> dict[str, Any
     languages = {"source_lang": language_code(body.source_lang), "target_lang": language_code(body.target_lang)}
     fields = {"name": body.name, "entry_count": len(rows), **languages}
     put = partial(service.glossaries.put, CALLER.get(), json.dumps(terms).encode(), **fields)
-    return _described(await asyncio.to_thread(put))
+    return _glossary_fields(await asyncio.to_thread(put))
 
 
 @router.get("/glossaries")
-async def list_glossaries(service: Serving) -> dict[str, Any]:
-    files = await asyncio.to_thread(service.glossaries.of, CALLER.get())
-    return {"glossaries": [_described(stored) for stored in files]}
+async def list_glossaries(service: InjectedService) -> dict[str, Any]:
+    files = await asyncio.to_thread(service.glossaries.files_of, CALLER.get())
+    return {"glossaries": [_glossary_fields(stored) for stored in files]}
 
 
 @router.get("/glossary-language-pairs")
-async def glossary_pairs(service: Serving) -> dict[str, Any]:
+async def glossary_pairs(service: InjectedService) -> dict[str, Any]:
     pairs = [{"source_lang": source, "target_lang": target} for source, target in sorted(service.pairs)]
     return {"supported_languages": pairs}
 
 
 @router.get("/glossaries/{name}")
-async def get_glossary(name: str, service: Serving) -> dict[str, Any]:
-    return _described(await asyncio.to_thread(service.glossaries.get, CALLER.get(), name))
+async def get_glossary(name: str, service: InjectedService) -> dict[str, Any]:
+    return _glossary_fields(await asyncio.to_thread(service.glossaries.get, CALLER.get(), name))
 
 
 @router.get("/glossaries/{name}/entries")
-async def glossary_entries(name: str, service: Serving) -> Response:
+async def glossary_entries(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), name)
     lines = "\n".join(f"{term}\t{translation}" for term, translation in json.loads(stored.content).items())
     return Response(lines, media_type="text/tab-separated-values")
 
 
 @router.delete("/glossaries/{name}", status_code=204, response_class=Response)
-async def delete_glossary(name: str, service: Serving) -> None:
+async def delete_glossary(name: str, service: InjectedService) -> None:
     await asyncio.to_thread(service.glossaries.delete, CALLER.get(), name)
 
 
-async def _terms(service: Service, name: str | None, source: str | None, target: str) -> dict[str, str] | None:
-    """The terms of a glossary, which has to be of these languages."""
-    if not name:
+async def _glossary_terms(service: Service, id: str | None, source: str | None, target: str) -> dict[str, str] | None:
+    """The terms of the glossary with this id, None without an id; InputError for a glossary of other languages."""
+    if not id:
         return None
-    stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), name)
+    stored = await asyncio.to_thread(service.glossaries.get, CALLER.get(), id)
     pair = tuple(stored.fields[side].partition("-")[0] for side in ("source_lang", "target_lang"))
     if source is None or pair != tuple(language_code(code).partition("-")[0] for code in (source, target)):
         raise InputError(f"the glossary translates from {pair[0]} to {pair[1]}: name these languages")
@@ -153,7 +148,7 @@ async def _terms(service: Service, name: str | None, source: str | None, target:
     return terms
 
 
-def _described(stored: Stored) -> dict[str, Any]:
+def _glossary_fields(stored: ClientFile) -> dict[str, Any]:
     fields = dict(stored.fields)
     created = datetime.fromtimestamp(fields.pop("created"), timezone.utc).isoformat()
     return {"glossary_id": stored.id, "ready": True, **fields, "creation_time": created}
@@ -161,36 +156,36 @@ def _described(stored: Stored) -> dict[str, Any]:
 
 @router.post("/document")
 async def upload(
-    service: Serving,
+    service: InjectedService,
     file: Annotated[UploadFile, File()],
     target_lang: Annotated[str, Form()],
     source_lang: Annotated[str, Form()] = AUTO,
     filename: Annotated[str, Form()] = "",
     glossary_id: Annotated[str, Form()] = "",
 ) -> dict[str, str]:
-    """Translates the document before it answers."""
-    glossary, content = await _terms(service, glossary_id, source_lang, target_lang), await file.read()
+    """Translate the document, then answer with the id of the translation."""
+    glossary, content = await _glossary_terms(service, glossary_id, source_lang, target_lang), await file.read()
     name = filename or file.filename or ""
     stored = await service.translate_upload(name, content, source_lang, target_lang, glossary)
     return {"document_id": stored.id, "document_key": stored.id}
 
 
 @router.post("/document/{name}")
-async def document_status(name: str, service: Serving) -> dict[str, Any]:
+async def document_status(name: str, service: InjectedService) -> dict[str, Any]:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     return {"document_id": stored.id, "status": "done", "billed_characters": stored.fields["characters"]}
 
 
 @router.post("/document/{name}/result")
-async def document_result(name: str, service: Serving) -> Response:
+async def document_result(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     await asyncio.to_thread(service.documents.delete, CALLER.get(), name)
     return Response(stored.content, media_type="application/octet-stream")
 
 
 @router.get("/languages")
-async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
-    codes = sorted({pair[type == "target"] for pair in service.pairs})
+async def languages(service: InjectedService, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
+    codes = sorted({target if type == "target" else source for source, target in service.pairs})
     formality = {"supports_formality": False} if type == "target" else {}
     return [{"language": code.upper(), "name": name_of(code), **formality} for code in codes]
 
@@ -198,8 +193,8 @@ async def languages(service: Serving, type: Literal["source", "target"] = "sourc
 @router.get("/usage")
 async def usage() -> dict[str, int]:
     """The characters of this minute that a key with a quota has used; without a quota, all since the process began."""
-    used, most = QUOTA.get().used()
-    return {"character_count": used, "character_limit": most or UNLIMITED}
+    used_characters, limit = QUOTA.get().usage()
+    return {"character_count": used_characters, "character_limit": limit or UNLIMITED}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, Serving, TokenIds, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, TokenIds, as_list
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/decode", "/similarity", "/info")
-Texts = str | Annotated[list[str], Field(min_length=1)]
+TextOrTexts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
 class EmbedBody(Body):
-    inputs: Texts
+    inputs: TextOrTexts
     normalize: StrictBool = True
     truncate: StrictBool = False
     prompt_name: str | None = None
@@ -28,9 +28,9 @@ class EmbedBody(Body):
 
 
 class AllBody(Body):
-    """Texts are cut where they are too long."""
+    """Texts that are too long are cut."""
 
-    inputs: Texts
+    inputs: TextOrTexts
     truncate: Literal[True] = True
     prompt_name: None = None
 
@@ -44,7 +44,7 @@ class RerankBody(Body):
 
 
 class PredictBody(Body):
-    """A text; or a list of one text or of two that the model reads together; or a list of such lists."""
+    """A text, or a list of one text or of two texts that the model reads together, or a list of such lists."""
 
     inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
     truncate: StrictBool = False
@@ -69,7 +69,7 @@ class RootParameters(Body):
 
 
 class RootBody(Body):
-    inputs: Texts | SimilarityInputs
+    inputs: TextOrTexts | SimilarityInputs
     parameters: RootParameters = RootParameters()
     stream: Literal[False] = False
 
@@ -80,13 +80,13 @@ class DecodeBody(Body):
 
 
 class TokenizeBody(Body):
-    inputs: Texts
+    inputs: TextOrTexts
     add_special_tokens: StrictBool = True
     prompt_name: None = None
 
 
 @router.post("/embed")
-async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
+async def embed(body: EmbedBody, service: InjectedService) -> list[list[float]]:
     options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
     if body.prompt_name is not None:
         options["prompt_name"] = body.prompt_name
@@ -96,52 +96,52 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
 
 
 @router.post("/rerank")
-async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
-    ranked, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
-    answers: list[dict[str, Any]] = [{"index": number, "score": score} for number, score in ranked]
-    for entry in answers if body.return_text else ():
+async def rerank(body: RerankBody, service: InjectedService) -> list[dict[str, Any]]:
+    ranking, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
+    entries: list[dict[str, Any]] = [{"index": number, "score": score} for number, score in ranking]
+    for entry in entries if body.return_text else ():
         entry["text"] = body.texts[entry["index"]]
-    return answers
+    return entries
 
 
 @router.post("/embed_all")
-async def embed_all(body: AllBody, service: Serving) -> list[list[list[float]]]:
+async def embed_all(body: AllBody, service: InjectedService) -> list[list[list[float]]]:
     """A vector for each token of each text."""
     return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
 
 
 @router.post("/embed_sparse")
-async def embed_sparse(body: EmbedBody, service: Serving) -> list[list[dict[str, Any]]]:
+async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[dict[str, Any]]]:
     options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
     vectors = await service.embed_sparse(as_list(body.inputs), **options)
     return [
-        [{"index": index, "value": value} for index, value in zip(*(part.tolist() for part in vectors.row(number)))]
+        [{"index": index, "value": value} for index, value in zip(*(array.tolist() for array in vectors.row(number)))]
         for number in range(len(vectors))
     ]
 
 
 @router.post("/similarity")
-async def similarity(body: SimilarityBody, service: Serving) -> list[float]:
+async def similarity(body: SimilarityBody, service: InjectedService) -> list[float]:
     options = {} if body.parameters.prompt_name is None else {"prompt_name": body.parameters.prompt_name}
     return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, **options)
 
 
 @router.post("/", summary="huggingface_hub's InferenceClient, by its base_url")
-async def ask(body: RootBody, service: Serving) -> Any:
-    """Similarities, vectors where an encoder is served, else a continuation."""
+async def ask(body: RootBody, service: InjectedService) -> Any:
+    """Similarities for sentences; vectors, if an encoder is served and there is no max_new_tokens; or continuations."""
     if isinstance(body.inputs, SimilarityInputs):
         return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
-    texts, most = as_list(body.inputs), body.parameters.max_new_tokens
-    if most is None and service.models.names_of((Encoder,)):
+    texts, max_tokens = as_list(body.inputs), body.parameters.max_new_tokens
+    if max_tokens is None and service.models.names_of((Encoder,)):
         return (await service.embed(texts, None, truncate=True))[0].tolist()
-    options: dict[str, Any] = {} if most is None else {"max_new_tokens": most}
+    options: dict[str, Any] = {} if max_tokens is None else {"max_new_tokens": max_tokens}
     answers = await service.complete(None, texts, **options)
-    generated = [{"generated_text": generation.text} for generation in answers.generations]
-    return generated if isinstance(body.inputs, list) else generated[0]
+    entries = [{"generated_text": generation.text} for generation in answers.generations]
+    return entries if isinstance(body.inputs, list) else entries[0]
 
 
 @router.post("/predict")
-async def predict(body: PredictBody, service: Serving) -> list[Any]:
+async def predict(body: PredictBody, service: InjectedService) -> list[Any]:
     if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
         return await service.classify([tuple(pair) for pair in body.inputs], body.truncate)
     (labels,) = await service.classify([tuple(as_list(body.inputs))], body.truncate)
@@ -149,7 +149,7 @@ async def predict(body: PredictBody, service: Serving) -> list[Any]:
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
+async def tokenize(body: TokenizeBody, service: InjectedService) -> list[list[dict[str, Any]]]:
     token_lists = await service.tokenize(as_list(body.inputs), body.add_special_tokens)
     return [
         [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
@@ -158,28 +158,29 @@ async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, 
 
 
 @router.post("/decode")
-async def decode(body: DecodeBody, service: Serving) -> list[str]:
-    rows: Any = body.ids
-    return await service.decode([rows] if isinstance(rows[0], int) else rows)
+async def decode(body: DecodeBody, service: InjectedService) -> list[str]:
+    ids: Any = body.ids
+    return await service.decode([ids] if isinstance(ids[0], int) else ids)
 
 
 @router.get("/info")
-async def info(service: Serving) -> dict[str, Any]:
+async def info(service: InjectedService) -> dict[str, Any]:
     """The encoder, classifier or reranker that the routes without a model's name ask."""
     name = next(iter(service.models.names_of((Encoder, CrossEncoder, TextClassifier, SparseEncoder))), None)
     if name is None:
         raise Refusal(404, "this server has no encoder")
-    kinds: dict[type, Any] = {
+    model_types: dict[type, Any] = {
         Encoder: {"embedding": {"pooling": "model"}},
         SparseEncoder: {"embedding": {"pooling": "splade"}},
+        CrossEncoder: {"reranker": {}},
+        TextClassifier: {"classifier": {}},
     }
-    kinds |= {CrossEncoder: {"reranker": {}}, TextClassifier: {"classifier": {}}}
     async with service.models.use(name) as model:
         return {
             "model_id": name,
             "model_sha": None,
             "model_dtype": service.settings.precision,
-            "model_type": kinds[service.models.served[name].kind],
+            "model_type": model_types[service.models.entries[name].kind],
             "max_concurrent_requests": service.settings.requests,
             "max_input_length": model.max_length,
             "max_client_batch_size": service.settings.items,
@@ -193,5 +194,5 @@ async def ping() -> dict[str, str]:
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    kinds = {413: "Validation", 422: "Validation", 400: "Validation", 429: "Overloaded", 503: "Unhealthy"}
-    return {"error": message, "error_type": kinds.get(status, "Backend")}
+    error_types = {413: "Validation", 422: "Validation", 400: "Validation", 429: "Overloaded", 503: "Unhealthy"}
+    return {"error": message, "error_type": error_types.get(status, "Backend")}

@@ -1,5 +1,7 @@
-"""The routes of LibreTranslate, of MTranServer and DeepLX, whose bodies the shared /translate tells apart by fields,
-and of custom servers for Immersive Translate."""
+"""The routes of LibreTranslate, MTranServer, DeepLX, and custom servers for Immersive Translate.
+
+The first three share /translate, which tells their bodies apart by the fields.
+"""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -8,8 +10,8 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, as_list
-from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
+from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES, DetectedLanguage
 from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
 
@@ -72,7 +74,7 @@ AnyBody = Annotated[
 
 
 @router.post("/translate", summary="LibreTranslate's, MTranServer's and DeepLX's")
-async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
+async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if isinstance(body, DeepLXBody):
         return await deeplx(body, service)
     if isinstance(body, MTranServerBody):
@@ -82,25 +84,26 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
         if body.alternatives:
             raise InputError("alternatives go with format text")
         pages = await service.translate_pages(as_list(body.q), body.source, body.target)
-        page_answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
-        if body.source == AUTO:
-            page_answer["detectedLanguage"] = [{"confidence": 100.0, "language": language} for _, language in pages]
-        return page_answer if isinstance(body.q, list) else {name: values[0] for name, values in page_answer.items()}
-    translations = await service.translate(as_list(body.q), body.source, body.target, alternatives=body.alternatives)
-    answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
-    if body.alternatives:
-        answer["alternatives"] = [list(translation.alternatives) for translation in translations]
+        answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
+        detected: list[Any] = [DetectedLanguage(language, 100.0) for _, language in pages]
+    else:
+        request = as_list(body.q), body.source, body.target
+        translations = await service.translate(*request, alternatives=body.alternatives)
+        answer = {"translatedText": [translation.text for translation in translations]}
+        if body.alternatives:
+            answer["alternatives"] = [list(translation.alternatives) for translation in translations]
+        detected = [translation.detected for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = [detected_fields(translation.detected) for translation in translations]
+        answer["detectedLanguage"] = list(map(_language_fields, detected))
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
 @router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
-async def deeplx_with_key(token: str, body: DeepLXBody, service: Serving) -> dict[str, Any]:
+async def deeplx_with_key(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
     return await deeplx(body, service)  # the gate has checked the token
 
 
-async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
+async def deeplx(body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
     source = body.source_lang or AUTO
     (translation,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
     return {
@@ -115,21 +118,22 @@ async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
 
 
 @router.post("/translate/batch", summary="MTranServer's")
-async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str, Any]:
+async def translate_batch(body: MTranServerBatch, service: InjectedService) -> dict[str, Any]:
     translations = await service.translate(body.texts, body.source, body.target)
     return {"results": [translation.text for translation in translations]}
 
 
 @router.post("/imme", summary="Immersive Translate's")
-async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any]:
-    results = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
-    return {"translations": [{"detected_source_lang": result.source, "text": result.text} for result in results]}
+async def translate_page(body: ImmersiveBody, service: InjectedService) -> dict[str, Any]:
+    translations = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
+    entries = [{"detected_source_lang": translation.source, "text": translation.text} for translation in translations]
+    return {"translations": entries}
 
 
 @router.post("/translate_file")
 async def translate_file(
     request: Request,
-    service: Serving,
+    service: InjectedService,
     file: Annotated[UploadFile, File()],
     target: Annotated[str, Form()],
     source: Annotated[str, Form()] = AUTO,
@@ -139,7 +143,7 @@ async def translate_file(
 
 
 @router.get("/download_file/{name}")
-async def download_file(name: str, service: Serving) -> Response:
+async def download_file(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     return Response(stored.content, media_type="application/octet-stream")
 
@@ -151,7 +155,7 @@ async def suggest() -> None:
 
 
 @router.get("/languages")
-async def languages(service: Serving) -> list[dict[str, Any]]:
+async def languages(service: InjectedService) -> list[dict[str, Any]]:
     pairs = sorted(service.pairs)
     return [
         {"code": code, "name": name_of(code), "targets": [target for source, target in pairs if source == code]}
@@ -160,13 +164,13 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 
 
 @router.post("/detect")
-async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
+async def detect(body: DetectBody, service: InjectedService) -> list[dict[str, Any]]:
     service.check_size([body.q])()
-    return [detected_fields(detected) for detected in await service.detect(body.q)]
+    return [_language_fields(language) for language in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")
-async def frontend_settings(service: Serving) -> dict[str, Any]:
+async def frontend_settings(service: InjectedService) -> dict[str, Any]:
     return {
         "apiKeys": bool(service.settings.keys),
         "charLimit": service.settings.characters,
@@ -183,5 +187,5 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def detected_fields(detected: Any) -> dict[str, Any]:
+def _language_fields(detected: Any) -> dict[str, Any]:
     return {"confidence": detected.confidence, "language": detected.language}

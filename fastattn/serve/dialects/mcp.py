@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from fastattn._version import VERSION
 from fastattn.documents.forms import TEXT_FORMS
 from fastattn.errors import FastattnError
-from fastattn.serve.dialects.body import Body, Serving, Texts
+from fastattn.serve.dialects.body import Body, InjectedService, Texts
 from fastattn.serve.gate import KeyQuota
 from fastattn.serve.service import AUTO, DOCUMENT_FORMS, QUOTA, Service
 from fastattn.serve.settings import ServerSettings
@@ -142,7 +142,7 @@ def _error(number: Any, code: int, message: str) -> dict[str, Any]:
 
 
 @router.post("/mcp", summary="Model Context Protocol")
-async def post(request: Request, service: Serving) -> Response:
+async def post(request: Request, service: InjectedService) -> Response:
     """A message of JSON-RPC; notifications get 202. Pages of other origins are refused unless --cors allows them."""
     origin, origins = request.headers.get("origin"), service.settings.origins
     if (

@@ -1,4 +1,4 @@
-"""Ollama's routes: conversations and continuations as lines of JSON, vectors, and which models there are."""
+"""Ollama's routes: conversations and continuations as lines of JSON, vectors, and what models the server has."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.dialects.sampling import sampling_options
 from fastattn.serve.service import ModelAnswers, Service
 
@@ -27,7 +27,7 @@ class ModelBody(Body):
 
     @property
     def name(self) -> str:
-        """The model's name here, without the tag that clients add."""
+        """The model's name in this server: without the tag that clients add."""
         return self.model.removesuffix(":latest")
 
 
@@ -40,14 +40,14 @@ class OllamaOptions(Body):
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    seed: int | None = None  # below 0: none
+    seed: int | None = None  # a negative number: no seed
     stop: list[str] | None = None
 
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``."""
-        most = self.num_predict if self.num_predict and self.num_predict > 0 else None
+        max_tokens = self.num_predict if self.num_predict and self.num_predict > 0 else None
         seed = None if self.seed is None or self.seed < 0 else self.seed
-        return sampling_options(self, most, self.repeat_penalty, seed)
+        return sampling_options(self, max_tokens, self.repeat_penalty, seed)
 
 
 class AnswerBody(ModelBody):
@@ -82,7 +82,7 @@ class OllamaMessage(Body):
     tool_calls: list[OllamaMessageCall] | None = None
     tool_name: str | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         """The message as templates read it."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.thinking is not None:
@@ -127,24 +127,24 @@ class OllamaOldEmbedBody(ModelBody):
 
 
 @router.post("/chat", response_model=None)
-async def chat(body: OllamaChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def chat(body: OllamaChatBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     tools = [tool.model_dump() for tool in body.tools or ()]
     if any(not isinstance(tool["function"].get("name"), str) for tool in tools):
         raise InputError("each tool should have a function with a name")
-    conversation = body.conversation([message.plain() for message in body.messages], tools)
-    return await _answered(body, service.stream(body.name, conversation), in_message=True)
+    conversation = body.conversation([message.for_template() for message in body.messages], tools)
+    return await _respond(body, service.stream(body.name, conversation), in_message=True)
 
 
 @router.post("/generate", response_model=None)
-async def generate(body: GenerateBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def generate(body: GenerateBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     if body.raw or not await _has_template(service, body.name):
         if body.format:
             raise InputError("format goes with no raw prompt")
         options = body.options.options() if body.options else {}
-        return await _answered(body, service.stream_completion(body.name, body.prompt, **options), in_message=False)
+        return await _respond(body, service.stream_completion(body.name, body.prompt, **options), in_message=False)
     messages = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt})
-    return await _answered(body, service.stream(body.name, body.conversation(messages, [])), in_message=False)
+    return await _respond(body, service.stream(body.name, body.conversation(messages, [])), in_message=False)
 
 
 async def _has_template(service: Service, name: str) -> bool:
@@ -152,105 +152,103 @@ async def _has_template(service: Service, name: str) -> bool:
         return generator.has_chat_template
 
 
-async def _answered(
-    body: AnswerBody, parts: AsyncIterator[Any], in_message: bool
+async def _respond(
+    body: AnswerBody, pieces: AsyncIterator[Any], in_message: bool
 ) -> dict[str, Any] | StreamingResponse:
-    """The answer's parts as lines, or as one object; those of a conversation in a message."""
-    first = await anext(parts)  # awaited here: what is wrong with a request gets its status
-    objects = _objects(body.model, first, parts, in_message)
+    """The pieces of an answer as lines of JSON, or all as one object.
+
+    in_message  whether texts and calls are fields of a message in each object, as in a conversation's answer
+    """
+    first_piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
+    objects = _answer_objects(body.model, first_piece, pieces, in_message)
     if body.stream:
-        return StreamingResponse(_lines(objects), media_type="application/x-ndjson")
-    whole: dict[str, Any] = {}
-    async for part in objects:
-        for name, value in (part.pop("message", {}) if in_message else part).items():
-            into = whole.setdefault("message", {}) if in_message else whole
+        return StreamingResponse(_json_lines(objects), media_type="application/x-ndjson")
+    answer: dict[str, Any] = {}
+    async for json_object in objects:
+        fields = answer.setdefault("message", {}) if in_message else answer
+        for name, value in (json_object.pop("message") if in_message else json_object).items():
             is_text = name in ("content", "thinking", "response")
-            into[name] = into.get(name, "") + value if is_text else value
-        whole |= part if in_message else {}
-    return whole
+            fields[name] = fields.get(name, "") + value if is_text else value
+        answer |= json_object if in_message else {}
+    return answer
 
 
-async def _objects(
-    model: str, first: Any, parts: AsyncIterator[Any], in_message: bool
+async def _answer_objects(
+    model: str, first_piece: Any, pieces: AsyncIterator[Any], in_message: bool
 ) -> AsyncIterator[dict[str, Any]]:
-    start, part = time.perf_counter_ns(), first
+    start, piece = time.perf_counter_ns(), first_piece
 
-    def of(fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def answer_object(fields: dict[str, Any], **end_fields: Any) -> dict[str, Any]:
         created = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
         content = {"message": {"role": "assistant", "content": "", **fields}} if in_message else fields
-        return {"model": model, "created_at": created, **content, "done": False, **more}
+        return {"model": model, "created_at": created, **content, "done": False, **end_fields}
 
-    text = "content" if in_message else "response"
-    while not isinstance(part, ModelAnswers):
-        kind, piece = part if isinstance(part, tuple) else ("content", part)
-        yield of({text: piece} if kind == "content" else {text: "", "thinking": piece})
-        part = await anext(parts)
-    (generation,) = part.generations
-    calls = part.parts[0].calls if part.parts else []
+    text_field = "content" if in_message else "response"
+    while not isinstance(piece, ModelAnswers):
+        kind, text = piece if isinstance(piece, tuple) else ("content", piece)
+        yield answer_object({text_field: text} if kind == "content" else {text_field: "", "thinking": text})
+        piece = await anext(pieces)
+    (generation,) = piece.generations
+    calls = piece.split_answers[0].calls if piece.split_answers else []
     functions = [{"function": {"name": call.name, "arguments": json.loads(call.arguments)}} for call in calls]
-    took = time.perf_counter_ns() - start
-    yield of(
-        {text: "", **({"tool_calls": functions} if functions else {})},
-        done=True,
-        done_reason=generation.finish_reason,
-        total_duration=took,
-        load_duration=0,
-        prompt_eval_count=generation.prompt_length,
-        prompt_eval_duration=0,
-        eval_count=len(generation.tokens),
-        eval_duration=took,
-    )
+    duration = time.perf_counter_ns() - start
+    end_fields = {"done": True, "done_reason": generation.finish_reason, "total_duration": duration, "load_duration": 0}
+    end_fields |= {"prompt_eval_count": generation.prompt_length, "prompt_eval_duration": 0}
+    end_fields |= {"eval_count": len(generation.tokens), "eval_duration": duration}
+    yield answer_object({text_field: "", **({"tool_calls": functions} if functions else {})}, **end_fields)
 
 
-async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-    """A JSON object a line; a fault that comes while they are sent is the last."""
+async def _json_lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Each object as a line; an error that comes after the first line is the last line."""
     try:
-        async for part in objects:
-            yield json.dumps(part) + "\n"
+        async for json_object in objects:
+            yield json.dumps(json_object) + "\n"
     except FastattnError as error:
         yield json.dumps({"error": str(error)}) + "\n"
 
 
 @router.post("/embed")
-async def embed(body: OllamaEmbedBody, service: Serving) -> dict[str, Any]:
+async def embed(body: OllamaEmbedBody, service: InjectedService) -> dict[str, Any]:
     start = time.perf_counter_ns()
     options = {"normalize_embeddings": True, "truncate_dim": body.dimensions}
     texts = as_list(body.input)
-    vectors_BD, tokens, _ = await service.embed(texts, body.name, truncate=body.truncate, count=True, **options)
-    took = time.perf_counter_ns() - start
-    durations = {"total_duration": took, "load_duration": 0, "prompt_eval_count": tokens}
-    return {"model": body.model, "embeddings": vectors_BD.tolist(), **durations}
+    vectors_BD, token_count, _ = await service.embed(texts, body.name, truncate=body.truncate, count=True, **options)
+    measures = {"total_duration": time.perf_counter_ns() - start, "load_duration": 0, "prompt_eval_count": token_count}
+    return {"model": body.model, "embeddings": vectors_BD.tolist(), **measures}
 
 
 @router.post("/embeddings")
-async def embeddings(body: OllamaOldEmbedBody, service: Serving) -> dict[str, Any]:
+async def embeddings(body: OllamaOldEmbedBody, service: InjectedService) -> dict[str, Any]:
     vectors_BD, _, _ = await service.embed([body.prompt], body.name, truncate=True)
     return {"embedding": vectors_BD[0].tolist()}
 
 
 @router.get("/tags")
-async def tags(service: Serving) -> dict[str, Any]:
-    return {"models": [_described(service, name) for name in service.models.names_of((Generator, Encoder))]}
+async def tags(service: InjectedService) -> dict[str, Any]:
+    return {"models": [_model_fields(service, name) for name in service.models.names_of((Generator, Encoder))]}
 
 
 @router.get("/ps")
-async def loaded(service: Serving) -> dict[str, Any]:
+async def loaded(service: InjectedService) -> dict[str, Any]:
     """The models in memory."""
     names = service.models.names_of((Generator, Encoder))
-    return {"models": [_described(service, name) for name in names if service.models.served[name].model is not None]}
+    return {
+        "models": [_model_fields(service, name) for name in names if service.models.entries[name].model is not None]
+    }
 
 
 @router.post("/show")
-async def show(body: ModelBody, service: Serving) -> dict[str, Any]:
+async def show(body: ModelBody, service: InjectedService) -> dict[str, Any]:
     name = service.models.find(body.name, Generator, Encoder)
-    is_generator = service.models.served[name].kind is Generator
+    is_generator = service.models.entries[name].kind is Generator
     async with service.models.use(name) as model:
         template = model.chat_template.source if is_generator and model.has_chat_template else ""
         context = model.max_length
     capabilities = ["completion", *(["tools"] if "tools" in template else [])] if is_generator else ["embedding"]
     info = {"general.architecture": "fastattn", "fastattn.context_length": context}
-    described = {"details": _described(service, name)["details"], "model_info": info, "capabilities": capabilities}
-    return {"modelfile": "", "parameters": "", "template": template, **described}
+    details = _model_fields(service, name)["details"]
+    fields = {"template": template, "details": details, "model_info": info, "capabilities": capabilities}
+    return {"modelfile": "", "parameters": "", **fields}
 
 
 @router.get("/version")
@@ -258,16 +256,10 @@ async def version() -> dict[str, str]:
     return {"version": VERSION}
 
 
-def _described(service: Service, name: str) -> dict[str, Any]:
-    kind = service.models.served[name].kind.__name__.lower()
+def _model_fields(service: Service, name: str) -> dict[str, Any]:
+    kind = service.models.entries[name].kind.__name__.lower()
     details = {"format": "fastattn", "family": kind, "families": [kind], "parameter_size": ""}
     details["quantization_level"] = service.settings.precision
     tagged = f"{name}:latest"
-    return {
-        "name": tagged,
-        "model": tagged,
-        "modified_at": "1970-01-01T00:00:00Z",
-        "size": 0,
-        "digest": "",
-        "details": details,
-    }
+    unknown_fields = {"modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": ""}
+    return {"name": tagged, "model": tagged, **unknown_fields, "details": details}

@@ -1,4 +1,4 @@
-"""The page at /, and the routes that only this page asks."""
+"""The page at /, the routes that only this page asks, and the table of all routes at /docs."""
 
 from html import escape
 from importlib.resources import files
@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.body import Body, InjectedService
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 
@@ -50,7 +50,7 @@ async def routes(request: Request) -> HTMLResponse:
 
 
 @router.get("/api/models")
-async def models(service: Serving) -> dict[str, Any]:
+async def models(service: InjectedService) -> dict[str, Any]:
     """The pairs of languages that models translate, the languages' names, and the encoders."""
     pairs = sorted(service.pairs)
     codes = sorted({code for pair in pairs for code in pair})
@@ -59,7 +59,7 @@ async def models(service: Serving) -> dict[str, Any]:
 
 
 @router.post("/api/translate")
-async def translate(body: PageBody, service: Serving) -> dict[str, Any]:
+async def translate(body: PageBody, service: InjectedService) -> dict[str, Any]:
     """A translation, alternatives, and links of words: [start, end) in both texts, in characters.
 
     With tags or a glossary there are no alternatives, with tags no links.

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, Serving, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, as_list
 from fastattn.serve.dialects.sampling import head_of
 
 router = APIRouter()
@@ -32,12 +32,12 @@ class ScoreBody(Body):
 
 @router.post("/v1/rerank", summary="Jina's and vLLM's")
 @router.post("/v2/rerank", summary="Cohere's")
-async def rerank(body: RankBody, service: Serving) -> dict[str, Any]:
-    """The documents by their scores, best first; longer ones are cut, as those servers do."""
+async def rerank(body: RankBody, service: InjectedService) -> dict[str, Any]:
+    """The documents by their scores, best first; documents that are too long are cut, as by Jina, Cohere and vLLM."""
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
-    ranked, name = await service.rank(body.query, texts, raw=False, truncate=True, model=body.model)
+    ranking, name = await service.rank(body.query, texts, raw=False, truncate=True, model=body.model)
     results: list[dict[str, Any]] = [
-        {"index": number, "relevance_score": score} for number, score in ranked[: body.top_n]
+        {"index": number, "relevance_score": score} for number, score in ranking[: body.top_n]
     ]
     for result in results if body.return_documents else ():
         result["document"] = {"text": texts[result["index"]]}
@@ -46,13 +46,13 @@ async def rerank(body: RankBody, service: Serving) -> dict[str, Any]:
 
 @router.post("/v1/score", summary="vLLM's")
 @router.post("/score", summary="vLLM's")
-async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
-    """The score of each pair: of the one text with each of the others, or of two lists side by side."""
-    first, second = as_list(body.text_1), as_list(body.text_2)
-    if len(first) == 1:
-        first *= len(second)
-    if len(first) != len(second):
-        raise InputError(f"text_1 should have one text, or as many as text_2, {len(second)}; has {len(first)}")
-    scores, name = await service.score_pairs(list(zip(first, second)), model=body.model)
+async def score(body: ScoreBody, service: InjectedService) -> dict[str, Any]:
+    """The score of each pair: of the one text of text_1 with each of text_2, or of two lists side by side."""
+    texts_1, texts_2 = as_list(body.text_1), as_list(body.text_2)
+    if len(texts_1) == 1:
+        texts_1 *= len(texts_2)
+    if len(texts_1) != len(texts_2):
+        raise InputError(f"text_1 should have one text, or as many as text_2, {len(texts_2)}; has {len(texts_1)}")
+    scores, name = await service.score_pairs(list(zip(texts_1, texts_2)), model=body.model)
     data = [{"index": number, "object": "score", "score": value} for number, value in enumerate(scores)]
     return {**head_of("score", name), "object": "list", "data": data}

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fastattn.errors import FastattnError
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, Serving
+from fastattn.serve.dialects.body import Body, InjectedService
 from fastattn.serve.dialects.chat import ChatMessage, Function, FunctionCall, MessageCall, ResponseFormat, Schema
 from fastattn.serve.dialects.sampling import SamplingBody, error_body, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
@@ -36,15 +36,15 @@ class InputItem(Body):
     arguments: str = "{}"
     output: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         if self.type == "function_call_output":
-            return ChatMessage(role="tool", content=self.output, tool_call_id=self.call_id).plain()
+            return ChatMessage(role="tool", content=self.output, tool_call_id=self.call_id).for_template()
         if self.type == "function_call":
             call = MessageCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
-            return ChatMessage(role="assistant", tool_calls=[call]).plain()
+            return ChatMessage(role="assistant", tool_calls=[call]).for_template()
         parts = self.content
         text = parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
-        return ChatMessage(role=self.role, content=text).plain()
+        return ChatMessage(role=self.role, content=text).for_template()
 
 
 class FlatTool(Function):
@@ -84,17 +84,18 @@ class ResponsesBody(SamplingBody):
         functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in self.tools]
         tools = [{"type": "function", "function": function} for function in functions]
         choice = self.tool_choice.name if isinstance(self.tool_choice, ChosenTool) else self.tool_choice
-        return Conversation([*head, *(item.plain() for item in items)], tools, choice or "auto", {}, options)
+        return Conversation([*head, *(item.for_template() for item in items)], tools, choice or "auto", {}, options)
 
 
 @router.post("/responses", response_model=None)
-async def respond(body: ResponsesBody, service: Serving) -> dict[str, Any] | StreamingResponse:
+async def respond(body: ResponsesBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
     conversation = body.conversation()
     if body.stream:
         parts = service.stream(body.model, conversation)
         return _stream(body, await anext(parts), parts)
     answers = await service.converse(body.model, conversation)
-    items = [*_text_items(answers.parts[0].text, answers.parts[0].reasoning), *_call_items(answers.parts[0].calls)]
+    (answer,) = answers.split_answers
+    items = [*_text_items(answer.text, answer.reasoning), *_call_items(answer.calls)]
     return _response(body, _id("resp"), answers, items)
 
 
@@ -106,7 +107,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
     """The response as an object; without answers it is in progress."""
     head = head_of("resp", body.model if answers is None else answers.model)
     is_cut = answers is not None and answers.generations[0].finish_reason == "length"
-    usage = None
+    usage: dict[str, Any] | None = None
     if answers is not None:
         counts = usage_of(answers.generations)
         usage = {"input_tokens": counts["prompt_tokens"], "output_tokens": counts["completion_tokens"]}
@@ -190,7 +191,7 @@ async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) ->
     yield {"type": "response.output_text.done", **position, "text": text, "logprobs": []}
     yield {"type": "response.content_part.done", **position, "part": _text_part(text)}
     yield {"type": "response.output_item.done", "output_index": 0, "item": output[0]}
-    for index, call in enumerate(_call_items(part.parts[0].calls), len(output)):
+    for index, call in enumerate(_call_items(part.split_answers[0].calls), len(output)):
         place = {"item_id": call["id"], "output_index": index}
         yield {"type": "response.output_item.added", "output_index": index, "item": call | {"arguments": ""}}
         arguments = {"arguments": call["arguments"], "name": call["name"]}

@@ -1,4 +1,4 @@
-"""The common parts of OpenAI's routes that generate: options of sampling, events, usage, log-probabilities."""
+"""What OpenAI's routes that generate share: options of sampling, events, usage, log-probabilities."""
 
 import json
 import time
@@ -46,9 +46,7 @@ class SamplingBody(Body):
 def sampling_options(
     body: Any, max_tokens: int | None, repetition_penalty: float | None, seed: int | None
 ) -> dict[str, Any]:
-    """The options of ``Generator.generate`` for a body's temperature, top_k, top_p, min_p, penalties and stop, and for
-    fields that dialects call differently; what has no effect is left out.
-    """
+    """The options of ``Generator.generate`` that have an effect, for a body and fields that differ in name."""
     options: dict[str, Any] = {
         "max_new_tokens": max_tokens,
         "presence_penalty": body.presence_penalty or None,
@@ -67,14 +65,15 @@ def sampling_options(
 
 
 def head_of(prefix: str, model: str) -> dict[str, Any]:
+    """The fields with which an answer, or each chunk of a stream, begins."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
 def usage_of(generations: Sequence[Generation], prompts: int = 1) -> dict[str, int]:
-    """Tokens of so many prompts, each with as many answers as the others."""
-    read = sum(generation.prompt_length for generation in generations[:: len(generations) // prompts])
-    written = sum(len(generation.tokens) for generation in generations)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    """The numbers of tokens of so many prompts and of their generations, equally many for each prompt."""
+    prompt_tokens = sum(generation.prompt_length for generation in generations[:: len(generations) // prompts])
+    tokens = sum(len(generation.tokens) for generation in generations)
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
 
 
 def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str
 
 
 def events_of(chunks: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
-    """Chunks as server-sent events; a fault that comes while they are sent is the last."""
+    """Chunks as server-sent events; an error that comes after the first event is the last event."""
 
     async def events() -> AsyncIterator[str]:
         try:
@@ -103,5 +102,5 @@ def events_of(chunks: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    error_type = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+    return {"error": {"message": message, "type": error_type, "param": None, "code": None}}

@@ -80,7 +80,7 @@ def test_the_uppermost_folder_of_a_landmark_is_taken(tmp_path: Path) -> None:
         archive = tmp_path / "a.zip"
         archive.write_bytes(packed(dict.fromkeys(members, b"x")))
         folder = ZipFolder(archive, "mark")
-        assert folder.top == top and folder.contains("mark") == (top + "mark" in members)
+        assert folder.prefix == top and folder.contains("mark") == (top + "mark" in members)
 
 
 def test_a_disk_that_is_full_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

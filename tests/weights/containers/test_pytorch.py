@@ -208,7 +208,7 @@ def test_memo_bombs_end_at_once() -> None:
 
 
 def test_a_pickle_longer_than_any_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytorch, "LONGEST", 1000)
+    monkeypatch.setattr(pytorch, "LONGEST_PICKLE", 1000)
     with pytest.raises(CheckpointError, match="should have at most 1000 bytes"):
         read(zip_bytes(pickled(b"N" * 1001), {}))
 

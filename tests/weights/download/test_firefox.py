@@ -222,7 +222,7 @@ def test_addresses_that_are_refused(mozilla, monkeypatch):
         with refused(DownloadError):
             listed_models()
     with refused(CheckpointError):
-        firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
+        firefox._parse_list(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
 
 
 def test_without_a_list_the_catalog_is_shown_and_the_command_fails(isolated, monkeypatch):
@@ -286,8 +286,13 @@ def test_a_list_that_cannot_be_kept_is_used(mozilla, tmp_path, monkeypatch):
 
 def test_models_by_any_code_of_their_languages(mozilla):
     mozilla.offer(entry("nb", "en"), entry("en", "zh_hant"))
-    assert download.find("nb-en").name == download.find("no-en").name == download.find("nob-eng").name == "nb-en"
-    assert download.find("en-zh_hant") == download.find("en-zh-Hant") == models_between("en", "zh-TW")[0]
+    assert (
+        download.find_model("nb-en").name
+        == download.find_model("no-en").name
+        == download.find_model("nob-eng").name
+        == "nb-en"
+    )
+    assert download.find_model("en-zh_hant") == download.find_model("en-zh-Hant") == models_between("en", "zh-TW")[0]
     assert "en-zh_hant" in succeed("pull", "en-zh_hant")
     with refused(InputError):
         models_between("zh-TW", "en")

@@ -360,8 +360,8 @@ def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypa
 def test_a_retry_after_may_be_a_date():
     now = datetime.now(timezone.utc)
     soon, past, late = (format_datetime(now + timedelta(seconds=seconds)) for seconds in (20, -20, 90))
-    wait = transport.wait_before(0, 503, soon)
+    wait = transport.seconds_to_retry(0, 503, soon)
     assert wait is not None and 10 < wait <= 20
-    assert transport.wait_before(1, 503, past) == 1
-    assert transport.wait_before(0, 503, late) is None
-    assert transport.wait_before(0, 503, "30") == 30 and transport.wait_before(0, 200, "1") is None
+    assert transport.seconds_to_retry(1, 503, past) == 1
+    assert transport.seconds_to_retry(0, 503, late) is None
+    assert transport.seconds_to_retry(0, 503, "30") == 30 and transport.seconds_to_retry(0, 200, "1") is None

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.gguf import parse_gguf
-from fastattn.weights.gguf.architecture import as_stored, make_config
+from fastattn.weights.gguf.architecture import make_config, with_stored_rotation
 from fastattn.weights.gguf.tokenizer import SPLITTINGS, read_text
 from fastattn.weights.huggingface.decoders import find_decoder
 from tests import GOLDENS
@@ -156,7 +156,7 @@ def stack_of(name, **changes):
     whole = metadata | {prefix + key: value for key, value in changes.items()}
     stated = {key: value for key, value in whole.items() if value is not None}
     form, config = make_config(parse_gguf(memoryview(bytearray(gguf_bytes(stated, tensors))), "x.gguf"))
-    return as_stored(find_decoder(config).spec(config), form)
+    return with_stored_rotation(find_decoder(config).spec(config), form)
 
 
 floats, whole = partial(Value, "f32"), partial(Value, "u32")

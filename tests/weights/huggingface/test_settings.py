@@ -16,9 +16,10 @@ from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
+from fastattn.weights.huggingface import token_vectors
 from fastattn.weights.huggingface.architectures.deberta import DEBERTA
 from fastattn.weights.huggingface.architectures.rotary_bert import NOMIC
-from fastattn.weights.huggingface.token_vectors import complete, read_lengths, read_mask, read_original, read_top
+from fastattn.weights.huggingface.token_vectors import add_expansion_token, read_lengths, read_mask
 from fastattn.weights.tensor_mapping import map_tensors
 from tests.architectures.case import SIZES
 from tests.architectures.cases import DEBERTA_CONFIG
@@ -114,12 +115,12 @@ TEXT = EncoderText(b"", 64, mask_token="[MASK]", prompts={"query": "search: ", "
 
 
 def top(base=TEXT, **values):
-    return read_top(JsonObject({"model_type": "MultiVectorEncoder"} | values, "config.json"), base)
+    return token_vectors.read_top_config(JsonObject({"model_type": "MultiVectorEncoder"} | values, "config.json"), base)
 
 
 def original(folder, **values):
     (folder / "artifact.metadata").write_text(json.dumps(values))
-    return read_original(Directory(folder), "", TEXT)
+    return token_vectors.read_authors_text(Directory(folder), "", TEXT)
 
 
 FIXED = {"strategy": "fixed", "length": 8, "attend": True, "token": "[X]"}
@@ -183,7 +184,10 @@ def test_what_is_refused(tmp_path):
         (partial(top, query_expansion={"strategy": "max", "length": 3}), "strategy"),
         (partial(top, model_type="ColBERT", skiplist_words="a"), "skiplist_words"),
         (partial(read_mask, Directory(tmp_path), "", TEXT, 8), "keep_only_token_ids"),
-        (partial(complete, top(query_length=9, base=EncoderText(b"", 64)), NOTHING, "here"), "no mask token"),
+        (
+            partial(add_expansion_token, top(query_length=9, base=EncoderText(b"", 64)), NOTHING, "here"),
+            "no mask token",
+        ),
     ):
         with refused(CheckpointError, name):
             read()
@@ -203,4 +207,4 @@ def test_the_module_of_tokens_without_a_vector(tmp_path):
 def test_the_mask_fills_queries_where_no_other_token_is_named():
     named = {"query_expansion": {"strategy": "min", "length": 8, "token": "[X]"}}
     for values, token in (({"query_length": 9}, "[MASK]"), (named, "[X]"), ({"query_expansion": None}, "")):
-        assert complete(top(**values), NOTHING, "here").multi_vector.expansion_token == token
+        assert add_expansion_token(top(**values), NOTHING, "here").multi_vector.expansion_token == token

@@ -297,4 +297,4 @@ def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:
         assert np.shares_memory(held, everything), name
     assert np.shares_memory(items["Wemb"].rows.values_FD, everything)
     npz = memoryview(bytearray(writer.npz_bytes(stored)))
-    assert np.shares_memory(model_file.parse_npz(npz, "w")["Wemb"].stored, np.frombuffer(npz, np.uint8))
+    assert np.shares_memory(model_file.parse_npz(npz, "w")["Wemb"].array, np.frombuffer(npz, np.uint8))

@@ -11,7 +11,7 @@ from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, UnreadTensor, f
 from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.weights import read
 from fastattn.weights.native import convert
-from fastattn.weights.tensor_mapping import _joined, _selected, sources
+from fastattn.weights.tensor_mapping import _concatenate, _select_rows, sources
 from tests.loading.caches import empty_cache
 from tests.messages import refused
 from tests.models.tiny_models import VARIETIES, random_checkpoint
@@ -108,7 +108,7 @@ def test_4_bits_beside_8_become_8_and_tables_do():
     four, eight = quantize_groups(weights[0], ""), quantize(weights[1], "")
 
     def join(*tensors):
-        return in_memory(_joined([unread(tensor) for tensor in tensors]))
+        return in_memory(_concatenate([unread(tensor) for tensor in tensors]))
 
     joined = join(four, four)
     assert isinstance(joined, Int4Tensor)
@@ -139,6 +139,6 @@ def test_pieces_of_few_bits_keep_their_bits():
     for number in range(2):
         part, expected = sources("a", split=(number, 2)), four.float32()[3 * number : 3 * number + 3]
         for whole in (four, blocked):
-            piece = _selected(part, unread(whole))
+            piece = _select_rows(part, unread(whole))
             assert piece.form == form_of(whole) and piece.shape == (3, 64)
             np.testing.assert_array_equal(piece.float32(), expected)

@@ -11,7 +11,7 @@ import pytest
 from fastattn import Translator
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights import read
-from fastattn.weights.containers.pytorch import read_whole
+from fastattn.weights.containers.pytorch import read_trainer_file
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
 from fastattn.weights.trainers import fairseq, opennmt
@@ -58,11 +58,13 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
     assert (text.decoder_start_token, text.add_source_eos, text.words) == ("</s>", True, "")
     assert (decoding.beam_size, decoding.rules.early_stopping) == (5, "true")
     assert decoding.suppress_sequences == ((1,),)  # never the padding
-    whole = read_whole(Directory(folder), "model.pt")
+    whole = read_trainer_file(Directory(folder), "model.pt")
     given = fairseq._training_options(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
         options = checked_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
-        stack = fairseq._stack("encoder", given, options, fairseq._rename_tensors(whole.tensors("model"), options), "")
+        stack = fairseq._read_stack(
+            "encoder", given, options, fairseq._rename_tensors(whole.tensors("model"), options), ""
+        )
         assert stack.feed_forward.activation == expected
 
 
@@ -72,7 +74,7 @@ def test_the_languages_of_fairseq():
         ({"data": "bin/en.xx-yy"}, ("xx", "yy")), ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
         ({"data": "bin/en-de"}, ("yy", "xx")), ({}, ("yy", "xx")),  # the only order that fits
     ):  # fmt: skip
-        assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
+        assert fairseq._find_languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
 
 
 # Those that the answers do not show.
@@ -87,10 +89,10 @@ STATED = [
 
 @pytest.mark.parametrize("changes, expected", STATED)
 def test_options_of_opennmt(changes, expected):
-    stored = read_whole(Directory(FOLDER / "opennmt_plain"), "model_step_3.pt").tensors("model", "generator")
+    stored = read_trainer_file(Directory(FOLDER / "opennmt_plain"), "model_step_3.pt").tensors("model", "generator")
     given = {name: value for name, value in (OPENNMT["opennmt_plain"] | changes).items() if value is not None}
     options = checked_options(given, opennmt.OPTIONS, "")
-    stack = opennmt._stack("encoder", given, options, opennmt._rename_tensors(stored, options), "")
+    stack = opennmt._read_stack("encoder", given, options, opennmt._normalize_tensors(stored, options), "")
     assert {place: attrgetter(place)(stack) for place in expected} == expected
 
 
@@ -99,7 +101,7 @@ def test_shared_embeddings_of_opennmt():
     stored = {name: StoredTensor("F32", (), memoryview(b""), name) for name in (source, target)}
     for share, decoder, expected in ((True, False, {target: source}), (False, True, {"generator.weight": target})):
         options = {"share_embeddings": share, "share_decoder_embeddings": decoder}
-        found = opennmt._rename_tensors(dict(stored), options)
+        found = opennmt._normalize_tensors(dict(stored), options)
         assert {name: one.where for name, one in found.items()} == {source: source, target: target} | expected
 
 
@@ -161,7 +163,7 @@ def test_options_of_fairseq(tmp_path):
 
 def test_old_names_of_fairseq(tmp_path, folder):
     """Joined projections, numbered norms and a head of another name, as version 0.6 saved them."""
-    stored = read_whole(Directory(folder), "model.pt").tensors("model")
+    stored = read_trainer_file(Directory(folder), "model.pt").tensors("model")
     now = fairseq._rename_tensors(stored, dict.fromkeys(fairseq.OPTIONS, False))
     old = {name: one for name, one in stored.items() if "_proj." not in name or "out_proj" in name}
     for name in [name for name in stored if ".q_proj." in name]:

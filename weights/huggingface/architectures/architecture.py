@@ -36,8 +36,8 @@ class HeadSource:
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
     # (config.json, the stack) -> the sources of the head's tensors, whose names have no prefix
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    labelled: bool = True  # whether the head has an output for each label of config.json
-    tied: Ties = lambda config: {}  # as ``Architecture.tied``
+    has_labels: bool = True  # whether the head has an output for each label of config.json
+    ties: Ties = lambda config: {}  # as ``Architecture.ties``
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Architecture:
     ignored_prefixes: tuple[str, ...] = ()  # of tensors that do not affect the last hidden states
     # (config.json) -> what stands for each layer's number in the file; None: the number
     numbers: Callable[[JsonObject], list[str]] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)  # old end of a tensor's name -> the current end
+    current_ends: Mapping[str, str] = field(default_factory=dict)  # old end of a tensor's name -> the current end
     # the end of a class's name in ``architectures`` -> the head of that class
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
-    # (config.json) -> {name: name} of pairs of tensors that are tied
-    tied: Ties = lambda config: {}
+    # (config.json) -> {name: name} of pairs of tied tensors
+    ties: Ties = lambda config: {}
     # (config.json) -> prefixes of tensors that its settings make unused
     unused_prefixes: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
     buffers: tuple[str, ...] = ()  # ends of the names of tensors that are no weights, which old files have
@@ -65,7 +65,7 @@ class Architecture:
         """A tensor's name without a prefix, old ends replaced."""
         for prefix in self.prefixes:
             name = name.removeprefix(prefix)
-        for old, new in self.renamed.items():
+        for old, new in self.current_ends.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         return name
@@ -76,8 +76,8 @@ class Architecture:
         return not name.startswith(ignored_prefixes) and not name.endswith(self.buffers)
 
 
-def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
-    """A table that does not depend on config.json."""
+def as_table(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
+    """``table`` as the ``table`` of an Architecture that does not depend on config.json."""
     return lambda config, stack: table
 
 
@@ -140,55 +140,61 @@ def refuse(config: JsonObject, **harmless: object) -> None:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
 
 
-def rope_parameters(config: JsonObject, layers: str = "") -> JsonObject:
-    """The settings of rotary positions, under their current or old name; ``layers`` as in ``rotary``."""
+def rope_parameters(config: JsonObject, layer_type: str = "") -> JsonObject:
+    """The settings of rotary positions, under their current or old name; ``layer_type`` as in ``rotary``."""
     if not config.has("rope_parameters"):
         return config.nested("rope_scaling")
     if config.nested("rope_scaling").values not in ({}, config.values["rope_parameters"]):
         raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
     parameters = config.nested("rope_parameters")
-    return parameters.nested(layers) if layers else parameters
+    return parameters.nested(layer_type) if layer_type else parameters
 
 
 def rotary(
-    config: JsonObject, width: int, base: float, layers: str = "", key: str = "rope_theta", share: float | None = None
+    config: JsonObject,
+    width: int,
+    base: float,
+    layer_type: str = "",
+    base_name: str = "rope_theta",
+    share: float | None = None,
 ) -> Rotary:
     """Rotary positions with paired halves, of heads of ``width``, by transformers' current or old settings.
 
-    base    the default base
-    layers  the type of the layers, where each type has its own positions
-    key     the setting of the base before there were ``rope_parameters``
-    share   the default part of a head's dimensions that are rotated; None: always all dimensions
+    base        the default base
+    layer_type  the type of layers, where each type has its own positions
+    base_name   the name of the base's setting before there were ``rope_parameters``
+    share       the default share of a head's dimensions that are rotated; None: always all dimensions
     """
-    parameters = rope_parameters(config, layers)
+    parameters = rope_parameters(config, layer_type)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
     rope_type = parameters.choice(type_name, ROPE_TYPES, "default")
     rotated_share = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", share or 1.0))
     if share is not None:
         if not 0 < rotated_share <= 1:
             raise parameters.error("partial_rotary_factor", "above 0 and at most 1", rotated_share)
-        rotated, head_width = int(width * rotated_share), width
-        width = rotated + 1 if rotated % 2 and rotated < head_width and rope_type in ("default", "linear") else rotated
+        head_width, rotated_width = width, int(width * rotated_share)
+        is_widened = rotated_width % 2 and rotated_width < head_width and rope_type in ("default", "linear")
+        width = rotated_width + bool(is_widened)
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    # transformers ignores the factor with the default type, and fails with other types
+    # transformers ignores the factor with the default type, and fails with other types.
     if share is None and rope_type != "default" and rotated_share != 1:
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {rope_type}", rotated_share)
-    base = parameters.number("rope_theta", config.number(key, base))
-    # transformers rotates one dimension more than an odd number, with exponents of the odd number
-    if share is not None and width > rotated:
-        base = base ** (width / rotated)
+    base = parameters.number("rope_theta", config.number(base_name, base))
+    # In place of an odd number of dimensions, transformers rotates one more, with the exponents of the odd number.
+    if share is not None and width > rotated_width:
+        base = base ** (width / rotated_width)
     scale = parameters.number("factor") if rope_type == "linear" else 1.0
-    # "dynamic" changes nothing within max_position_embeddings, the limit of texts here
+    # The type "dynamic" changes nothing within max_position_embeddings, which is the limit of texts here.
     read_stretch = _STRETCHES.get(rope_type)
-    stretch = read_stretch(parameters, trained_length(config, parameters, layers)) if read_stretch else None
+    stretch = read_stretch(parameters, trained_length(config, parameters, layer_type)) if read_stretch else None
     return Rotary(width, base, interleaved=False, scale=scale, stretch=stretch)
 
 
-def trained_length(config: JsonObject, parameters: JsonObject, layers: str = "") -> int:
+def trained_length(config: JsonObject, parameters: JsonObject, layer_type: str = "") -> int:
     """The length in positions of the longest texts in training."""
     name = "original_max_position_embeddings"
-    holder = config if config.has(name) and not layers else parameters
+    holder = config if config.has(name) and not layer_type else parameters
     return holder.integer(name, count_positions(config), minimum=1)
 
 
@@ -198,23 +204,23 @@ def count_positions(config: JsonObject) -> int:
     return config.integer("max_position_embeddings", default, minimum=1)
 
 
-def _yarn(parameters: JsonObject, length: int) -> Stretch:
+def _read_yarn(parameters: JsonObject, length: int) -> Stretch:
     factor = parameters.number("factor")
     weights = [parameters.number(name, 0.0) for name in ("mscale", "mscale_all_dim")]
     upper, lower = weights if all(weights) else (1.0, 0.0)
-    growth = math.log(max(factor, 1.0)) / 10  # equation 22
+    growth = math.log(max(factor, 1.0)) / 10  # equation 22 of YaRN (Peng 2023)
     size = parameters.number("attention_factor", (upper * growth + 1) / ((lower * growth + 1) or math.inf))
     defaults = {"beta_slow": 1.0, "beta_fast": 32.0}
     slow, fast = (parameters.number(name, 0.0) or default for name, default in defaults.items())
     return Stretch("yarn", factor, length, slow, fast, parameters.boolean("truncate", True), size)
 
 
-def _llama3(parameters: JsonObject, length: int) -> Stretch:
+def _read_llama3(parameters: JsonObject, length: int) -> Stretch:
     factor, slow, fast = (parameters.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     return Stretch("llama3", factor, length, slow, fast)
 
 
-_STRETCHES: dict[str, Callable[[JsonObject, int], Stretch]] = {"yarn": _yarn, "llama3": _llama3}
+_STRETCHES: dict[str, Callable[[JsonObject, int], Stretch]] = {"yarn": _read_yarn, "llama3": _read_llama3}
 
 
 def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
@@ -233,18 +239,18 @@ SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification"
 
 
 def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
-    """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
-    table = fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")})
+    """A classifier of ``rows`` (see HeadSpec): a layer of the stack's width with activation ``act``, and a layer."""
+    table = as_table({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")})
     return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels, True, stack.width, activation=act), table)
 
 
 def linear_head(rows: str, outer: str) -> HeadSource:
-    """A classifier of one layer."""
-    table = fixed({"head.output.*": sources(f"{outer}.*")})
+    """A classifier of ``rows`` (see HeadSpec) in one layer."""
+    table = as_table({"head.output.*": sources(f"{outer}.*")})
     return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels), table)
 
 
-def last_head(outer: str, padding: int = -1) -> HeadSource:
+def last_row_head(outer: str, padding: int = -1) -> HeadSource:
     """A classifier of one layer without a bias, of the last row that is not padding.
 
     padding  the default padding id; -1: no id is padding, as where config.json has null
@@ -254,7 +260,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
         default = -1 if "pad_token_id" in config.values else padding
         return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", default, minimum=-1))
 
-    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
+    return HeadSource(spec, as_table({"head.output.*": sources(f"{outer}.*")}))
 
 
 def masked_head(
@@ -262,24 +268,24 @@ def masked_head(
 ) -> HeadSource:
     """A head that predicts tokens: a layer of the embedding's width, a norm, an output layer.
 
-    output  the output layer, whose weight is tied to the embedding unless config.json says otherwise
+    output  the name of the output layer, whose weight is tied to the embedding unless config.json says otherwise
     bias    the tensor to which the output layer's bias is tied; "": none
     act     the activation of the first layer; "": that of the feed-forwards
     """
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        width, name = stack.embedding_width or stack.width, act or stack.feed_forward.activation
+        width, activation_name = stack.embedding_width or stack.width, act or stack.feed_forward.activation
         norms = NormSpec(epsilon=stack.norms.epsilon)
-        return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
+        return HeadSpec("each", stack.vocabulary, inner_width=width, activation=activation_name, norm=norms)
 
     names = {"head.inner": inner, "head.norm": norm, "head.output": output}
-    table = fixed({f"{name}.*": sources(f"{source}.*") for name, source in names.items()})
+    table = as_table({f"{name}.*": sources(f"{source}.*") for name, source in names.items()})
     ties = {f"{output}.weight": f"{embedding}.weight"} | ({f"{output}.bias": bias} if bias else {})
-    return HeadSource(spec, table, labelled=False, tied=tied(ties))
+    return HeadSource(spec, table, has_labels=False, ties=tied_by_setting(ties))
 
 
-def tied(names: Mapping[str, str], default: bool = True) -> Ties:
-    """Pairs that are tied if ``tie_word_embeddings`` in config.json, which is ``default`` if absent, is true."""
+def tied_by_setting(names: Mapping[str, str], default: bool = True) -> Ties:
+    """The pairs ``names``, if ``tie_word_embeddings`` in config.json, which is ``default`` if absent, is true."""
     return lambda config: names if config.boolean("tie_word_embeddings", default) else {}
 
 
@@ -287,32 +293,32 @@ def decoder(
     spec: Callable[[JsonObject], StackSpec],
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]],
     embedding: str = "embed_tokens.weight",
-    ties: bool = False,
+    tied_by_default: bool = False,
     prefix: str = "model.",
     **fields: Any,
 ) -> Architecture:
     """The Architecture of a decoder with a projection ``lm_head``.
 
-    embedding  the name of the table to which the projection is tied if config.json says so
-    ties       whether the two are tied by default
-    fields     further fields of the Architecture
+    embedding        the name of the table to which the projection is tied if config.json says so
+    tied_by_default  whether projection and table are tied if config.json does not say
+    fields           further fields of the Architecture
     """
     projection = {"decoder.projection.weight": sources("lm_head.weight")}
-    # Llama's and GPT-NeoX's frequencies and masks, which old files have
+    # Old files have Llama's and GPT-NeoX's frequencies and masks.
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
-    ties_of = tied({"lm_head.weight": embedding}, ties)
-    defaults: dict[str, Any] = {"prefixes": (prefix,), "tied": ties_of, "buffers": buffers}
+    ties = tied_by_setting({"lm_head.weight": embedding}, tied_by_default)
+    defaults: dict[str, Any] = {"prefixes": (prefix,), "ties": ties, "buffers": buffers}
     return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **defaults | fields)
 
 
 def known_type(config: JsonObject, choices: Collection[str]) -> str:
-    """A config.json's model_type; CheckpointError, which lists ``choices``, the most similar first, for other types."""
+    """A config.json's model_type; CheckpointError for one not in ``choices``, with those, the most similar first."""
     model_type = config.string("model_type")
     if model_type not in choices:
         from difflib import SequenceMatcher  # not at the top: no start needs it
 
-        nearest = sorted(choices, key=lambda name: (-SequenceMatcher(None, model_type[:100], name).ratio(), name))
-        names = ", ".join(nearest)
+        by_similarity = sorted(choices, key=lambda name: (-SequenceMatcher(None, model_type[:100], name).ratio(), name))
+        names = ", ".join(by_similarity)
         raise CheckpointError(f"{config.where}: model type {shorten(model_type)} is not supported; known: {names}")
     return model_type
 

@@ -16,7 +16,7 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.architectures.architecture import activation, count_layers, even_heads, fixed
+from fastattn.weights.huggingface.architectures.architecture import activation, as_table, count_layers, even_heads
 from fastattn.weights.huggingface.architectures.translator import (
     HEAD,
     SHARED,
@@ -25,19 +25,19 @@ from fastattn.weights.huggingface.architectures.translator import (
     Tokens,
     TranslatorArchitecture,
     count_tokens,
-    tied,
+    embedding_names,
     tokenizer_text,
     translator_text,
 )
 from fastattn.weights.huggingface.tokenizer import FILE
 from fastattn.weights.huggingface.tokenizer_files import CONFIG, read_ids
-from fastattn.weights.tensor_mapping import FirstRow, sources, zeros
+from fastattn.weights.tensor_mapping import FirstRow, TensorSources, sources, zeros
 
 
 def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
     """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
 
-    In float64, then rounded, as transformers computes it.
+    Computed in float64, then rounded, as in transformers.
     """
     positions, width = shape
     half = (width + 1) // 2
@@ -51,7 +51,7 @@ def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
 def bart_stack(
     config: JsonObject, name: str, norms: NormSpec, positions: PositionSpec, vocabulary: int | None = None
 ) -> StackSpec:
-    """The encoder or decoder ``name``, by BART's names of settings; ``vocabulary``: its tokens, None: vocab_size."""
+    """The encoder or decoder ``name``, by BART's names of settings; ``vocabulary``: its size, None: vocab_size."""
     attention = even_heads(config, "d_model", f"{name}_attention_heads")
     width = attention.query_width
     inner = config.integer(f"{name}_ffn_dim", minimum=1)
@@ -93,37 +93,31 @@ TABLE = {
 LEARNED_TABLE = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skipped_rows=2)}
 
 
-def _bart_spec(norms: NormSpec) -> Callable[[JsonObject], ModelSpec]:
+STACKS = ("encoder", "decoder")
+
+
+def _bart_architecture(
+    name: str, norms: NormSpec, text: Callable[..., TranslationText], table: dict[str, TensorSources]
+) -> TranslatorArchitecture:
+    """An architecture with a table of positions, whose classes' names begin with ``name``."""
+
     def spec(config: JsonObject) -> ModelSpec:
         positions = PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1))
-        return ModelSpec("encoder-decoder", *(bart_stack(config, name, norms, positions) for name in STACKS))
+        return ModelSpec("encoder-decoder", *(bart_stack(config, stack, norms, positions) for stack in STACKS))
 
-    return spec
+    classes = f"{name}ForConditionalGeneration", f"{name}Model"
+    return TranslatorArchitecture(classes, spec, as_table(table), text, embedding_names)
 
 
-STACKS = ("encoder", "decoder")
-BART = TranslatorArchitecture(
-    ("BartForConditionalGeneration", "BartModel"),
-    _bart_spec(NormSpec(before=False, final=False, embedding=True)),
-    fixed(LEARNED_TABLE),
-    tokenizer_text,
-    tied,
-)
-MBART = TranslatorArchitecture(
-    ("MBartForConditionalGeneration", "MBartModel"),
-    _bart_spec(NormSpec(embedding=True)),
-    fixed(LEARNED_TABLE),
-    translator_text,
-    tied,
-)
-PEGASUS = TranslatorArchitecture(
-    ("PegasusForConditionalGeneration", "PegasusModel"), _bart_spec(NormSpec()), fixed(TABLE), tokenizer_text, tied
-)
+BART_NORMS = NormSpec(before=False, final=False, embedding=True)
+BART = _bart_architecture("Bart", BART_NORMS, tokenizer_text, LEARNED_TABLE)
+MBART = _bart_architecture("MBart", NormSpec(embedding=True), translator_text, LEARNED_TABLE)
+PEGASUS = _bart_architecture("Pegasus", NormSpec(), tokenizer_text, TABLE)
 
 
 # M2M100 and NLLB.
 VOCABULARY, PIECES = "vocab.json", "sentencepiece.bpe.model"
-# Name of a list in tokenizer_config.json -> M2M100's languages in the order of their ids, which follow the vocabulary.
+# Name of a list in tokenizer_config.json -> M2M100's languages by id; the ids come after those of the vocabulary.
 LANGUAGES = {
     "m2m100": (
         "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
@@ -140,7 +134,7 @@ def _m2m100_spec(config: JsonObject) -> ModelSpec:
     if padding >= count_tokens(config):
         raise config.error("pad_token_id", "an id below vocab_size", padding)
     positions = PositionSpec("sinusoid", limit=limit, start=padding + 1)
-    stacks = (bart_stack(config, name, NormSpec(), positions) for name in ("encoder", "decoder"))
+    stacks = (bart_stack(config, name, NormSpec(), positions) for name in STACKS)
     return ModelSpec("encoder-decoder", *(replace(stack, projection_bias=False) for stack in stacks))
 
 
@@ -151,16 +145,16 @@ def _m2m100_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     settings, rows = read_optional(folder, CONFIG), spec.stacks["encoder"].vocabulary
     vocabulary = read_ids(folder, VOCABULARY, rows)
     codes = LANGUAGES[settings.choice("language_codes", LANGUAGES, "m2m100")].split()
-    first = max(vocabulary, default=-1) + 1
-    languages = {first + i: f"__{code}__" for i, code in enumerate(codes) if first + i < rows}
+    first_id = max(vocabulary, default=-1) + 1
+    languages = {first_id + i: f"__{code}__" for i, code in enumerate(codes) if first_id + i < rows}
     tokens = Tokens(languages | vocabulary, "<unk>", folder.where(VOCABULARY))
     text = translator_text(folder, config, decoding, spec, tokens)
-    pieces = bytes(folder.read(PIECES))
-    return replace(text, source_model=pieces, target_model=pieces)
+    model = bytes(folder.read(PIECES))
+    return replace(text, source_model=model, target_model=model)
 
 
 M2M100 = TranslatorArchitecture(
-    ("M2M100ForConditionalGeneration", "M2M100Model"), _m2m100_spec, fixed(TABLE), _m2m100_text, tied
+    ("M2M100ForConditionalGeneration", "M2M100Model"), _m2m100_spec, as_table(TABLE), _m2m100_text, embedding_names
 )
 
 
@@ -182,29 +176,28 @@ def _marian_spec(config: JsonObject) -> ModelSpec:
     ]
     if problems:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
-    source = target = count_tokens(config)
+    source_rows = target_rows = count_tokens(config)
     if not config.boolean("share_encoder_decoder_embeddings", True):
-        target = count_tokens(config, "decoder_vocab_size", source)
+        target_rows = count_tokens(config, "decoder_vocab_size", source_rows)
     norms = NormSpec(before=False, final=False)
     positions = PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1))
-    stacks = (
-        bart_stack(config, name, norms, positions, rows) for name, rows in (("encoder", source), ("decoder", target))
-    )
-    return ModelSpec("encoder-decoder", *stacks)
+    rows = zip(STACKS, (source_rows, target_rows))
+    return ModelSpec("encoder-decoder", *(bart_stack(config, name, norms, positions, count) for name, count in rows))
 
 
-def _marian_tied(config: JsonObject) -> tuple[str, ...]:
-    shared, tied = (config.boolean(f"{name}_embeddings", True) for name in ("share_encoder_decoder", "tie_word"))
-    return (*((SHARED,) * shared), TARGET, *((SOURCE,) * shared), *((HEAD,) * tied))
+def _marian_names(config: JsonObject) -> tuple[str, ...]:
+    """``embedding_names``, but for an embedding of the source's own."""
+    is_shared, is_tied = (config.boolean(f"{name}_embeddings", True) for name in ("share_encoder_decoder", "tie_word"))
+    return (*((SHARED,) * is_shared), TARGET, *((SOURCE,) * is_shared), *((HEAD,) * is_tied))
 
 
 def _suppressed_ids(decoding: JsonObject, spec: ModelSpec) -> list[int]:
     """The id of padding, unless it is the end token's: the makers of the models search without padding."""
-    end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
+    eos_id, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
     rows = spec.stacks["decoder"].vocabulary
     if padding >= rows:
         raise decoding.error("pad_token_id", f"an id below {rows}", padding)
-    return [] if padding == end else [padding]
+    return [] if padding == eos_id else [padding]
 
 
 def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
@@ -214,29 +207,30 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     """
     encoder, decoder = spec.stacks.values()
     settings = read_optional(folder, "tokenizer_config.json")
-    unk, end = _token(settings, "unk_token", "<unk>"), _token(settings, "eos_token", "</s>")
+    unk, eos = _special_token(settings, "unk_token", "<unk>"), _special_token(settings, "eos_token", "</s>")
     source = _read_vocabulary(folder, "vocab.json", encoder.vocabulary)
-    target, target_name = source, "vocab.json"
+    target, target_file = source, "vocab.json"
     if settings.boolean("separate_vocabs", folder.contains("target_vocab.json")):
-        target_name = "target_vocab.json"
-    if target_name != "vocab.json" or decoder.vocabulary != encoder.vocabulary:
-        target = _read_vocabulary(folder, target_name, decoder.vocabulary)
-    for name, tokens in (("vocab.json", source), (target_name, target)):
-        missing = [token for token in (unk, end) if token not in tokens]
+        target_file = "target_vocab.json"
+    if target_file != "vocab.json" or decoder.vocabulary != encoder.vocabulary:
+        target = _read_vocabulary(folder, target_file, decoder.vocabulary)
+    for file, vocabulary in (("vocab.json", source), (target_file, target)):
+        missing = [token for token in (unk, eos) if token not in vocabulary]
         if missing:
-            raise CheckpointError(f"{folder.where(name)}: lacks {', '.join(map(shorten, missing))}")
-    end_id = decoding.integer("eos_token_id")
-    if target.index(end) != end_id:
-        raise decoding.error("eos_token_id", f"{target.index(end)}, the id of {shorten(end)} in {target_name}", end_id)
+            raise CheckpointError(f"{folder.where(file)}: lacks {', '.join(map(shorten, missing))}")
+    eos_id = decoding.integer("eos_token_id")
+    if target.index(eos) != eos_id:
+        raise decoding.error("eos_token_id", f"{target.index(eos)}, the id of {shorten(eos)} in {target_file}", eos_id)
     start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
     if start_id >= len(target) or not target[start_id]:
-        raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
-    languages = language_tokens([token for token in source if token.startswith(">>")])  # of a model of several targets
+        raise decoding.error("decoder_start_token_id", f"the id of a token in {target_file}", start_id)
+    # Only a model of several target languages has such tokens.
+    languages = language_tokens([token for token in source if token.startswith(">>")])
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
         unk_token=unk,
-        eos_token=end,
+        eos_token=eos,
         decoder_start_token=target[start_id],
         add_source_eos=True,
         source_model=bytes(folder.read("source.spm")),
@@ -247,7 +241,7 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     )
 
 
-def _token(config: JsonObject, name: str, default: str) -> str:
+def _special_token(config: JsonObject, name: str, default: str) -> str:
     """A special token: a string, or an object with content and flags."""
     value = config.values.get(name)
     return config.nested(name).string("content") if isinstance(value, dict) else config.string(name, default)
@@ -260,5 +254,5 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
 
 
 MARIAN = TranslatorArchitecture(
-    ("MarianMTModel", "MarianModel"), _marian_spec, fixed(TABLE), _marian_text, _marian_tied, _suppressed_ids
+    ("MarianMTModel", "MarianModel"), _marian_spec, as_table(TABLE), _marian_text, _marian_names, _suppressed_ids
 )

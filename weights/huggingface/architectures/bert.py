@@ -11,9 +11,9 @@ from fastattn.weights.huggingface.architectures.architecture import (
     SEQUENCE,
     TOKENS,
     Architecture,
+    as_table,
     count_layers,
     dense_head,
-    fixed,
     linear_head,
     masked_head,
     refuse,
@@ -42,12 +42,8 @@ IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "c
 # TensorFlow's names of a norm's weights, which early conversions kept -> the current names.
 OLD_NORM_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
-PREDICTIONS = masked_head(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.decoder",
-    "cls.predictions.bias",
-)
+_CLS = "cls.predictions"
+PREDICTIONS = masked_head(f"{_CLS}.transform.dense", f"{_CLS}.transform.LayerNorm", f"{_CLS}.decoder", f"{_CLS}.bias")
 BERT_HEADS = {
     SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
     TOKENS: linear_head("each", "classifier"),
@@ -61,7 +57,7 @@ def bert_spec(
 ) -> StackSpec:
     """The stack.
 
-    padding      the padding id, whose position is the row of that number, before those of tokens; -1: there is none
+    padding      the padding id, which is the row of its position too; other tokens' rows follow; -1: there is none
     positions    the position_embedding_type that config.json may have
     default_act  the default activation of feed-forwards
     """
@@ -76,7 +72,9 @@ def bert_spec(
     )
 
 
-BERT = Architecture(bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=BERT_HEADS)
+BERT = Architecture(
+    bert_spec, as_table(LAYERS | EMBEDDING), ("bert.",), IGNORED, current_ends=OLD_NORM_ENDS, heads=BERT_HEADS
+)
 
 
 # RoBERTa (Liu 2019), XLM-R (Conneau 2020), CamemBERT: BERT whose positions start after the padding id.
@@ -97,13 +95,13 @@ ROBERTA = Architecture(
     _roberta_table,
     ("roberta.",),
     (*IGNORED, "lm_head."),
-    renamed=OLD_NORM_ENDS,
+    current_ends=OLD_NORM_ENDS,
     heads=ROBERTA_HEADS,
 )
 
 
 # ELECTRA (Clark 2020): BERT whose embedding may be narrower.
-ELECTRA_TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
+ELECTRA_TABLE = as_table(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
 ELECTRA_HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 ELECTRA_HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
@@ -125,7 +123,7 @@ ELECTRA = Architecture(
     ELECTRA_TABLE,
     ("electra.",),
     (*IGNORED, *ELECTRA_HEAD_NAMES),
-    renamed=OLD_NORM_ENDS,
+    current_ends=OLD_NORM_ENDS,
     heads=ELECTRA_HEADS,
 )
 
@@ -148,9 +146,9 @@ def _mpnet_spec(config: JsonObject) -> StackSpec:
     return replace(stack, positions=positions, token_types=0)
 
 
-MPNET_TABLE = fixed(LAYERS | EMBEDDING | MPNET_ATTENTION)
+MPNET_TABLE = as_table(LAYERS | EMBEDDING | MPNET_ATTENTION)
 MPNET = Architecture(
-    _mpnet_spec, MPNET_TABLE, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=ROBERTA_HEADS
+    _mpnet_spec, MPNET_TABLE, ("mpnet.",), (*IGNORED, "lm_head."), current_ends=OLD_NORM_ENDS, heads=ROBERTA_HEADS
 )
 
 
@@ -199,13 +197,13 @@ def _albert_groups(config: JsonObject) -> list[str]:
 
 ALBERT_IGNORED = (*IGNORED, "pooler.", "predictions.", "sop_classifier.")
 ALBERT = Architecture(
-    _albert_spec, fixed(ALBERT_TABLE), ("albert.",), ALBERT_IGNORED, _albert_groups, OLD_NORM_ENDS, ALBERT_HEADS
+    _albert_spec, as_table(ALBERT_TABLE), ("albert.",), ALBERT_IGNORED, _albert_groups, OLD_NORM_ENDS, ALBERT_HEADS
 )
 
 
-# jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
+# jina-embeddings-v2's BERT (Günther 2023): gates, and linear biases to both sides instead of positions.
 JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
-JINA_GATED = {
+JINA_FEED_FORWARD = {
     "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, split=(0, 2)),
     "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, split=(1, 2)),
     "encoder.layers.#.feed_forward.inner.bias": sources(None),
@@ -217,27 +215,27 @@ JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # feed_forward_type with gates 
 
 
 def _jina_spec(config: JsonObject) -> StackSpec:
-    code = config.nested("auto_map").string("AutoModel", "")
-    if "-qk-" in code:  # only the name distinguishes base-code's and base-es's architecture from base-en's
-        raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
+    class_path = config.nested("auto_map").string("AutoModel", "")
+    if "-qk-" in class_path:  # only the name distinguishes base-code's and base-es's architecture from base-en's
+        raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(class_path)}")
     stack = bert_spec(config, positions="alibi")
-    gates = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
-    if gates != "original":
-        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[gates], gated=True))
+    name = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
+    if name != "original":
+        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[name], gated=True))
     return replace(stack, positions=PositionSpec("alibi", stack.positions.limit, alibi=Alibi(symmetric=True)))
 
 
 JINA = Architecture(
     _jina_spec,
-    lambda config, spec: LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {}),
+    lambda config, spec: LAYERS | EMBEDDING | (JINA_FEED_FORWARD if spec.feed_forward.gated else {}),
     ("bert.",),
     IGNORED,
-    renamed=OLD_NORM_ENDS,
+    current_ends=OLD_NORM_ENDS,
     heads=BERT_HEADS,
 )
 
 
-# DistilBERT (Sanh 2019): BERT without token types, by names of its own.
+# DistilBERT (Sanh 2019): BERT without token types, and with other names of tensors.
 DISTILBERT_LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
         *(f"transformer.layer.#.attention.{part}_lin.*" for part in "qkv")
@@ -266,5 +264,9 @@ def _distilbert_spec(config: JsonObject) -> StackSpec:
 
 
 DISTILBERT = Architecture(
-    _distilbert_spec, fixed(DISTILBERT_LAYERS | EMBEDDING), ("distilbert.",), DISTILBERT_IGNORED, heads=DISTILBERT_HEADS
+    _distilbert_spec,
+    as_table(DISTILBERT_LAYERS | EMBEDDING),
+    ("distilbert.",),
+    DISTILBERT_IGNORED,
+    heads=DISTILBERT_HEADS,
 )

@@ -22,7 +22,7 @@ EMBEDDING = {
     "encoder.positions": sources("embeddings.position_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
-# Term of the score -> its projection of the rows of distances, where the term does not use that of queries or keys.
+# Term of the score -> the term's projection of distances; with share_att_key it is the queries' or the keys' instead.
 TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
@@ -41,13 +41,13 @@ def _terms(config: JsonObject) -> list[str]:
     return [name for name in TERMS if name in names]
 
 
-def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
+def _position_spec(config: JsonObject, terms: list[str]) -> PositionSpec:
     learned = config.boolean("position_biased_input", True)
     positions = config.integer("max_position_embeddings", 512, minimum=1)
     limit = positions if learned else 0
     if not config.boolean("relative_attention", False) or not terms:
         return PositionSpec("table" if learned else "none", limit=limit)
-    distance = config.integer("max_relative_positions", -1, minimum=-1)
+    max_distance = config.integer("max_relative_positions", -1, minimum=-1)
     norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
     disentangled = Disentangled(
         "c2p" in terms, "p2c" in terms, shared=config.boolean("share_att_key", False), norm="layer_norm" in norms
@@ -56,7 +56,7 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
         "disentangled",
         limit=limit,
         buckets=max(config.integer("position_buckets", -1, minimum=-1), 0),
-        max_distance=distance if distance > 0 else positions,
+        max_distance=max_distance if max_distance > 0 else positions,
         learned=learned,
         disentangled=disentangled,
     )
@@ -72,7 +72,7 @@ def _spec(config: JsonObject) -> StackSpec:
     return StackSpec(
         **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-7), before=False, final=False, embedding=True),
-        positions=_positions(config, terms),
+        positions=_position_spec(config, terms),
         token_types=config.integer("type_vocab_size", 0),
         embedding_width=embedding_width if embedding_width != width else 0,
         norm_after_projection=embedding_width != width,
@@ -90,20 +90,17 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 
 def _unused_prefixes(config: JsonObject) -> tuple[str, ...]:
     """Prefixes of tensors that config.json makes unused: of positions, in old checkpoints, and of distances."""
-    unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
-    relative = config.boolean("relative_attention", False) and _terms(config)
-    return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
+    prefixes = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
+    has_distances = config.boolean("relative_attention", False) and _terms(config)
+    return prefixes if has_distances else (*prefixes, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
-def _predictions_of(config: JsonObject) -> architecture.HeadSource:
+def _predictions_head(config: JsonObject) -> architecture.HeadSource:
     return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
 
 
 LM_PREDICTIONS = architecture.masked_head(
-    "lm_predictions.lm_head.dense",
-    "lm_predictions.lm_head.LayerNorm",
-    "lm_predictions.lm_head.decoder",
-    "lm_predictions.lm_head.bias",
+    *(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "decoder", "bias"))
 )
 POOLED_HEAD = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
 HEADS = {
@@ -111,15 +108,15 @@ HEADS = {
         lambda config, spec, labels: HeadSpec(
             "first", labels, inner_width=spec.width, activation=architecture.activation(config, "pooler_hidden_act")
         ),
-        architecture.fixed(POOLED_HEAD),
+        architecture.as_table(POOLED_HEAD),
     ),
     architecture.TOKENS: architecture.linear_head("each", "classifier"),
     architecture.MASKED: replace(
         PREDICTIONS,
-        table=lambda config, spec: _predictions_of(config).table(config, spec),
-        tied=lambda config: _predictions_of(config).tied(config),
+        table=lambda config, spec: _predictions_head(config).table(config, spec),
+        ties=lambda config: _predictions_head(config).ties(config),
     ),
 }
 DEBERTA = architecture.Architecture(
-    _spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused_prefixes=_unused_prefixes
+    _spec, _table, ("deberta.",), IGNORED, current_ends=OLD_NORM_ENDS, heads=HEADS, unused_prefixes=_unused_prefixes
 )

@@ -6,12 +6,12 @@ from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, 
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.architectures.architecture import (
     activation,
+    as_table,
     count_columns,
     count_layers,
     count_positions,
     decoder,
     even_heads,
-    fixed,
     refuse,
     rotary,
     stack_sizes,
@@ -23,12 +23,12 @@ def _gpt2_spec(config: JsonObject) -> StackSpec:
     refuse(config, add_cross_attention=False)
     width, act = count_columns(config, "n_embd"), activation(config, "activation_function", "gelu_new")
     scale = None if config.boolean("scale_attn_weights", True) else 1.0
-    by_layer = config.boolean("scale_attn_by_inverse_layer_idx", False)
+    scale_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", False)
     return StackSpec(
         layers=count_layers(config, "n_layer"),
         width=width,
         vocabulary=count_columns(config, "vocab_size"),
-        attention=replace(even_heads(config, "n_embd", "n_head"), query_scale=scale, scale_by_layer=by_layer),
+        attention=replace(even_heads(config, "n_embd", "n_head"), query_scale=scale, scale_by_layer=scale_by_layer),
         feed_forward=FeedForwardSpec(config.integer("n_inner", 4 * width, minimum=1), act),
         norms=NormSpec(epsilon=config.number("layer_norm_epsilon", 1e-5)),
         positions=PositionSpec("table", limit=count_columns(config, "n_positions", 1024)),
@@ -48,12 +48,12 @@ GPT2_TABLE = {
     "STACK.final_norm.*": sources("ln_f.*"),
 }
 BUFFERS = (".attn.bias", ".attn.masked_bias")
-GPT2 = decoder(_gpt2_spec, fixed(GPT2_TABLE), "wte.weight", True, "transformer.", buffers=BUFFERS)
+GPT2 = decoder(_gpt2_spec, as_table(GPT2_TABLE), "wte.weight", True, "transformer.", buffers=BUFFERS)
 
 
 def _neox_spec(config: JsonObject) -> StackSpec:
     sizes, share, limit = stack_sizes(config), config.number("rotary_pct", 0.25), count_positions(config)
-    positions = rotary(config, sizes["attention"].head_width, 10_000.0, key="rotary_emb_base", share=share)
+    positions = rotary(config, sizes["attention"].head_width, 10_000.0, base_name="rotary_emb_base", share=share)
     return StackSpec(
         **sizes | {"vocabulary": count_columns(config, "vocab_size")},
         norms=NormSpec(epsilon=config.number("layer_norm_eps", 1e-5)),
@@ -80,5 +80,5 @@ def _neox_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]
 
 
 GPT_NEOX = decoder(
-    _neox_spec, _neox_table, "embed_in.weight", prefix="gpt_neox.", renamed={"embed_out.weight": "lm_head.weight"}
+    _neox_spec, _neox_table, "embed_in.weight", prefix="gpt_neox.", current_ends={"embed_out.weight": "lm_head.weight"}
 )

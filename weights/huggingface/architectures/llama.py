@@ -1,6 +1,6 @@
 """Models whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3, Gemma.
 
-They are stacks with rotary positions, gates and shared key heads. Encoders come first, then decoders.
+These models are stacks with rotary positions, gates and shared key heads. Encoders come first, then decoders.
 """
 
 import math
@@ -29,7 +29,7 @@ from fastattn.weights.huggingface.architectures.architecture import (
     count_layers,
     count_positions,
     decoder,
-    last_head,
+    last_row_head,
     linear_head,
     local_layers,
     refuse,
@@ -56,7 +56,7 @@ NO_FEED_FORWARD_BIASES = {
 }
 NO_OUTPUT_BIAS = {"STACK.layers.#.self_attention.output.bias": sources(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
-QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
+QWEN_HEADS = {SEQUENCE: last_row_head("score"), TOKENS: linear_head("each", "score")}
 
 
 def shared_heads(
@@ -81,18 +81,19 @@ def llama_stack(
     attention: AttentionSpec,
     positions: Rotary | None = None,
     act: tuple[str, str] = ("hidden_act", "silu"),
+    epsilon: float = 1e-6,
     **fields: Any,
 ) -> StackSpec:
-    """A stack by Llama's names of settings; ``act``: the activation's setting and its default."""
+    """A stack by Llama's names of settings; ``act``: the activation's setting and its default; ``epsilon``: norms'."""
     positions = positions or rotary(config, attention.head_width, 10_000.0)
-    inner = config.integer("intermediate_size", minimum=1)
+    inner_width = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),
         width=count_columns(config),
         vocabulary=count_columns(config, "vocab_size"),
         attention=attention,
-        feed_forward=FeedForwardSpec(inner, activation(config, *act), gated=True),
-        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
+        feed_forward=FeedForwardSpec(inner_width, activation(config, *act), gated=True),
+        norms=NormSpec("rms", config.number("rms_norm_eps", epsilon)),
         positions=PositionSpec("rotary", count_positions(config), rotary=positions),
         **fields,
     )
@@ -108,7 +109,7 @@ def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorS
 
 # Qwen 3 and Qwen 2 (Yang 2025, 2024): most encoders are causal.
 def qwen_stack(config: JsonObject) -> StackSpec:
-    refuse(config, use_bidirectional_attention=False)  # transformers ignores the setting, remote code follows it
+    refuse(config, use_bidirectional_attention=False)  # transformers ignores the setting, models' own code follows it
     is_qwen2 = config.string("model_type") == "qwen2"
     if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):  # as gte-Qwen2 has it
         raise CheckpointError(
@@ -119,11 +120,12 @@ def qwen_stack(config: JsonObject) -> StackSpec:
     positions = rotary(config, attention.head_width, 10_000.0)
     local = None
     if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
-        first, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
-        sliding = local_layers(config, layers, lambda i: i >= first)
-        # a causal window includes the row itself; a window to both sides is as wide before the row as after it
-        reach = (window - 1, 0) if causal else (window, window)
-        local = LocalSpec(sliding, *reach) if sliding else None
+        first_layer = config.integer("max_window_layers", 28)
+        window = config.integer("sliding_window", 4096, minimum=1)
+        windowed_layers = local_layers(config, layers, lambda i: i >= first_layer)
+        # A causal window includes the row itself; a window to both sides is as wide before the row as after it.
+        rows_around = (window - 1, 0) if causal else (window, window)
+        local = LocalSpec(windowed_layers, *rows_around) if windowed_layers else None
     biases = is_qwen2 or config.boolean("attention_bias", False)
     return llama_stack(config, attention, positions, biases=biases, causal=causal, local=local)
 
@@ -144,7 +146,7 @@ GEMMA_TABLE = TABLE | {
 }
 # Gemma's norms multiply by the stored number plus one.
 GEMMA_NORMS = {name: replace(entry, offset=1.0) for name, entry in GEMMA_TABLE.items() if name.endswith("norm.*")}
-GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
+GEMMA3_HEADS = {SEQUENCE: last_row_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
 def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, local: LocalSpec) -> StackSpec:
@@ -171,13 +173,13 @@ def gemma3_stack(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, 4, 256, head_norms=True, query_scale=gemma_scale(config))
     interval = config.integer("sliding_window_pattern", 6, minimum=1)
     window = config.integer("sliding_window", 4096, minimum=1)
-    reach = window // 2 if bidirectional else window - 1
+    rows_before = window // 2 if bidirectional else window - 1
     local_rotary = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
     if not config.has("rope_parameters"):  # old settings are those of the global layers alone
         local_rotary = Rotary(local_rotary.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
     global_rotary = rotary(config, attention.head_width, 1_000_000.0, "full_attention")
-    sliding = local_layers(config, layers, lambda i: (i + 1) % interval != 0)
-    local = LocalSpec(sliding, before=reach, after=reach if bidirectional else 0, rotary=local_rotary)
+    windowed_layers = local_layers(config, layers, lambda i: (i + 1) % interval != 0)
+    local = LocalSpec(windowed_layers, rows_before, rows_before if bidirectional else 0, rotary=local_rotary)
     return replace(gemma_stack(config, attention, global_rotary, local), causal=not bidirectional)
 
 
@@ -210,11 +212,11 @@ LLAMA = decoder(lambda config: llama_stack(config, shared_heads(config), biases=
 # Mistral (Jiang 2023): a window in all layers.
 def _mistral_spec(config: JsonObject) -> StackSpec:
     stack = llama_stack(config, shared_heads(config, 8), biases=False)
-    return replace(stack, local=_all_local(config, stack.layers, 4096))
+    return replace(stack, local=_windows_in_all_layers(config, stack.layers, 4096))
 
 
-def _all_local(config: JsonObject, layers: int, default: int | None) -> LocalSpec | None:
-    """Windows of ``sliding_window`` keys in all layers; none where that is null, ``default`` where it is absent."""
+def _windows_in_all_layers(config: JsonObject, layers: int, default: int | None) -> LocalSpec | None:
+    """Windows of ``sliding_window`` keys; None where the setting is null, windows of ``default`` where it is absent."""
     if not config.has("sliding_window") and (default is None or "sliding_window" in config.values):
         return None
     window = config.integer("sliding_window", default, minimum=1)
@@ -249,7 +251,7 @@ def _smollm3_spec(config: JsonObject) -> StackSpec:
     return replace(stack, positions=replace(stack.positions, layers_without=layers_without), local=local)
 
 
-SMOLLM3 = decoder(_smollm3_spec, _llama_table, ties=True)
+SMOLLM3 = decoder(_smollm3_spec, _llama_table, tied_by_default=True)
 
 
 # HunYuan's dense models: norms of heads after positions; the positions' base is raised by a fixed alpha.
@@ -263,8 +265,8 @@ def _hunyuan_spec(config: JsonObject) -> StackSpec:
         if not (0 < alpha < GREATEST_ALPHA and width > 2):
             raise parameters.error("alpha", f"from 0 to {GREATEST_ALPHA:g}, with heads wider than 2", alpha)
         positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
-    stack = llama_stack(config, attention, positions, biases=config.boolean("attention_bias", False))
-    return replace(stack, norms=replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5)))
+    biases = config.boolean("attention_bias", False)
+    return llama_stack(config, attention, positions, epsilon=1e-5, biases=biases)
 
 
 HUNYUAN_NORMS = {
@@ -278,9 +280,8 @@ HUNYUAN = decoder(_hunyuan_spec, _llama_table_with(HUNYUAN_NORMS))
 def _olmo2_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
     biases = config.boolean("attention_bias", False)
-    stack = llama_stack(config, attention, biases=biases)
-    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5), output=True, input=False)
-    return replace(stack, norms=norms)
+    stack = llama_stack(config, attention, epsilon=1e-5, biases=biases)
+    return replace(stack, norms=replace(stack.norms, output=True, input=False))
 
 
 OLMO2_NORMS = {
@@ -293,19 +294,18 @@ OLMO2 = decoder(_olmo2_spec, _llama_table_with(OLMO2_NORMS))
 # Phi-3 (Abdin 2024): queries, keys and values in one matrix, the two inner layers of feed-forwards in another.
 def _phi3_spec(config: JsonObject) -> StackSpec:
     attention, parameters = shared_heads(config), rope_parameters(config)
-    is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
+    is_longrope = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
     settings = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
     without_type = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
-    short = JsonObject(settings | {"rope_parameters": without_type}, config.where) if is_long else config
-    positions = rotary(short, attention.head_width, 10_000.0, share=1.0)
-    stack = llama_stack(config, attention, positions, biases=False)
-    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
-    stack = replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
-    return replace(stack, positions=_longrope(config, parameters, stack.positions, positions)) if is_long else stack
+    short_config = JsonObject(settings | {"rope_parameters": without_type}, config.where) if is_longrope else config
+    positions = rotary(short_config, attention.head_width, 10_000.0, share=1.0)
+    stack = llama_stack(config, attention, positions, epsilon=1e-5, biases=False)
+    stack = replace(stack, local=_windows_in_all_layers(config, stack.layers, None))
+    return replace(stack, positions=_longrope(config, parameters, stack.positions)) if is_longrope else stack
 
 
-def _longrope(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
-    """LongRoPE (Ding 2024) with its short factors: the context ends at the length of training.
+def _longrope(config: JsonObject, parameters: JsonObject, positions: PositionSpec) -> PositionSpec:
+    """``positions`` with LongRoPE (Ding 2024) and its short factors: the context ends at the length of training.
 
     Longer texts have other factors from their first token on: transformers reads the whole prompt again when an answer
     grows beyond that length.
@@ -318,9 +318,10 @@ def _longrope(config: JsonObject, parameters: JsonObject, positions: PositionSpe
     divisors = parameters.values.get("short_factor")
     if not isinstance(divisors, list) or not all(type(divisor) in (int, float) for divisor in divisors):
         raise parameters.error("short_factor", "a list of numbers", divisors)
-    # LongRoPE does not use the numbers of the ramp
+    # LongRoPE has no ramp, and does not use its numbers 1.0 and 2.0.
     stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))
-    return replace(positions, limit=min(limit, length), rotary=replace(rotary, stretch=stretch))
+    assert positions.rotary is not None
+    return replace(positions, limit=min(limit, length), rotary=replace(positions.rotary, stretch=stretch))
 
 
 PHI3_TABLE = {
@@ -332,37 +333,37 @@ PHI3 = decoder(_phi3_spec, _llama_table_with(PHI3_TABLE))
 
 
 # Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
-def _cap(config: JsonObject, name: str, default: float) -> float:
+def _read_cap(config: JsonObject, name: str, default: float) -> float:
     """The cap ``name``; 0, no cap, where config.json has null."""
     return config.number(name, 0.0 if name in config.values else default)
 
 
 def _gemma2_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)
-    layers, softcap = count_layers(config), _cap(config, "attn_logit_softcapping", 50.0)
+    layers, softcap = count_layers(config), _read_cap(config, "attn_logit_softcapping", 50.0)
     attention = shared_heads(config, 4, 256, 8, query_scale=gemma_scale(config), softcap=softcap)
-    sliding = local_layers(config, layers, lambda i: i % 2 == 0)
-    local = LocalSpec(sliding, before=config.integer("sliding_window", 4096, minimum=1) - 1, after=0)
+    windowed_layers = local_layers(config, layers, lambda i: i % 2 == 0)
+    local = LocalSpec(windowed_layers, before=config.integer("sliding_window", 4096, minimum=1) - 1, after=0)
     stack = gemma_stack(config, attention, rotary(config, attention.head_width, 10_000.0), local)
-    return replace(stack, output_cap=_cap(config, "final_logit_softcapping", 30.0))
+    return replace(stack, output_cap=_read_cap(config, "final_logit_softcapping", 30.0))
 
 
-GEMMA2 = decoder(_gemma2_spec, gemma_table, ties=True)
+GEMMA2 = decoder(_gemma2_spec, gemma_table, tied_by_default=True)
 
 
 def _gemma3_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)
-    # Gemma 3's class with images has no cap
+    # Gemma 3's class with images has no cap.
     may_cap = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
-    cap = _cap(config, "final_logit_softcapping", 0.0) if may_cap else 0.0
+    cap = _read_cap(config, "final_logit_softcapping", 0.0) if may_cap else 0.0
     return replace(gemma3_stack(config), causal=False, output_cap=cap)
 
 
-# The text part alone where the model takes images too.
+# Of a model that takes images too, the text part alone.
 GEMMA3_DECODER = decoder(
     _gemma3_spec,
     gemma_table,
-    ties=True,
+    tied_by_default=True,
     prefixes=("model.", "language_model.", "model."),
     ignored_prefixes=("vision_tower.", "multi_modal_projector."),
 )

@@ -29,24 +29,24 @@ MODERNBERT_BIASES = {
 
 
 def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    biasless = [names for name, names in MODERNBERT_BIASES.items() if not config.boolean(name, False)]
-    return MODERNBERT_TABLE | {f"encoder.layers.#.{name}.bias": sources(None) for names in biasless for name in names}
+    lacking = [names for setting, names in MODERNBERT_BIASES.items() if not config.boolean(setting, False)]
+    return MODERNBERT_TABLE | {f"encoder.layers.#.{name}.bias": sources(None) for names in lacking for name in names}
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
     sizes = architecture.stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
     interval = config.integer("global_attn_every_n_layers", 3, minimum=1)
-    window = config.integer("local_attention", 128, minimum=0) // 2
+    side = config.integer("local_attention", 128, minimum=0) // 2
     width = sizes["attention"].head_width
     global_rotary = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
     local_rotary = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
-    sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % interval != 0)
+    windowed_layers = architecture.local_layers(config, sizes["layers"], lambda i: i % interval != 0)
     return StackSpec(
         **sizes,
         norms=replace(_modernbert_norms(config), embedding=True, first=False),
         positions=PositionSpec("rotary", architecture.count_positions(config), rotary=global_rotary),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
-        local=LocalSpec(sliding, before=window, after=window, rotary=local_rotary),
+        local=LocalSpec(windowed_layers, before=side, after=side, rotary=local_rotary),
     )
 
 
@@ -73,15 +73,15 @@ MODERNBERT_HEAD = {
     "head.output.*": sources("classifier.*"),
 }
 MODERNBERT_HEADS = {
-    architecture.SEQUENCE: architecture.HeadSource(_modernbert_sequence_head, architecture.fixed(MODERNBERT_HEAD)),
+    architecture.SEQUENCE: architecture.HeadSource(_modernbert_sequence_head, architecture.as_table(MODERNBERT_HEAD)),
     architecture.TOKENS: architecture.HeadSource(
-        lambda config, spec, labels: _modernbert_head(config, "each", labels), architecture.fixed(MODERNBERT_HEAD)
+        lambda config, spec, labels: _modernbert_head(config, "each", labels), architecture.as_table(MODERNBERT_HEAD)
     ),
     architecture.MASKED: architecture.HeadSource(
         lambda config, spec, _: _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True)),
-        architecture.fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
-        labelled=False,
-        tied=architecture.tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
+        architecture.as_table(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
+        has_labels=False,
+        ties=architecture.tied_by_setting({"decoder.weight": "embeddings.tok_embeddings.weight"}),
     ),
 }
 MODERNBERT = architecture.Architecture(
@@ -115,14 +115,8 @@ GTE_HEADS = {
 
 
 def _gte_spec(config: JsonObject) -> StackSpec:
-    architecture.refuse(
-        config,
-        position_embedding_type="rope",
-        layer_norm_type="layer_norm",
-        pack_qkv=True,
-        logn_attention_scale=False,
-        use_rms_norm=False,
-    )
+    flags = {"pack_qkv": True, "logn_attention_scale": False, "use_rms_norm": False}
+    architecture.refuse(config, position_embedding_type="rope", layer_norm_type="layer_norm", **flags)
     sizes, limit = architecture.stack_sizes(config, gated=True), config.integer("max_position_embeddings", minimum=1)
     return StackSpec(
         **sizes,
@@ -138,7 +132,7 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return architecture.rotary(config, width, default)
     architecture.refuse(scaling, mixed_b=None)
-    # NTK scaling as GTE's authors have it: the base times the factor, all angles divided by a root of the factor.
+    # In GTE's own code, NTK scaling multiplies the base by the factor, and divides all angles by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
         raise scaling.error("factor", "above zero", factor)
@@ -147,7 +141,7 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
 
 
 GTE = architecture.Architecture(
-    _gte_spec, architecture.fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS
+    _gte_spec, architecture.as_table(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS
 )
 
 
@@ -165,7 +159,7 @@ NOMIC_TABLE = {
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
 }
 NOMIC_IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
-# NomicBERT's first files have GPT-2's names of settings, later files transformers' names.
+# activation_function -> the gates' activation, in NomicBERT's first files, whose settings have GPT-2's names.
 NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"
@@ -180,7 +174,7 @@ NOMIC_HEADS = {
 
 def _nomic_spec(config: JsonObject) -> StackSpec:
     if config.has("n_embd"):
-        sizes, epsilon, positions = _nomic_first_sizes(config)
+        sizes, epsilon, positions = _nomic_gpt2_sizes(config)
     else:
         sizes, epsilon = architecture.stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
         rotary = architecture.rotary(config, sizes["attention"].head_width, 1000.0)
@@ -194,22 +188,15 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
+def _nomic_gpt2_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
     """(sizes, the name of the norms' epsilon, positions) by GPT-2's names of settings."""
-    architecture.refuse(
-        config,
-        **dict.fromkeys("prenorm parallel_block causal use_rms_norm".split(), False),
-        **dict.fromkeys("qkv_proj_bias mlp_fc1_bias mlp_fc2_bias".split(), False),
-        rotary_emb_fraction=1.0,
-        rotary_emb_interleaved=False,
-        rotary_emb_scale_base=None,
-        scale_attn_by_inverse_layer_idx=False,
-        scale_attn_weights=True,
-        moe_every_n_layers=0,
-    )
+    flags = "prenorm parallel_block causal use_rms_norm qkv_proj_bias mlp_fc1_bias mlp_fc2_bias"
+    rotary_values = {"rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None}
+    values = {"scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "moe_every_n_layers": 0}
+    architecture.refuse(config, **dict.fromkeys(flags.split(), False), **rotary_values, **values)
     act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
-    renamed = JsonObject(config.values | {"hidden_act": act}, config.where)
-    sizes = architecture.stack_sizes(renamed, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
+    with_act = JsonObject(config.values | {"hidden_act": act}, config.where)
+    sizes = architecture.stack_sizes(with_act, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
@@ -219,5 +206,5 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
 
 
 NOMIC = architecture.Architecture(
-    _nomic_spec, architecture.fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS
+    _nomic_spec, architecture.as_table(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS
 )

@@ -1,6 +1,6 @@
 """T5 (Raffel 2020), flan-T5, mT5, UMT5 and MADLAD-400 (Kudugunta 2023): encoders alone, then encoder-decoders.
 
-They have relative buckets instead of positions, no biases, and scores without a scale.
+These models have relative buckets instead of positions, no biases, and scores without a scale.
 """
 
 import re
@@ -31,12 +31,12 @@ TABLE = {
 
 def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -> dict[str, TensorSources]:
     """The sources of a stack's feed-forwards, which are the sublayers ``number`` of its blocks."""
-    canonical, stored = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
+    prefix, stored_prefix = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
     return {
-        f"{canonical}.norm.*": sources(f"{stored}.layer_norm.*"),
-        f"{canonical}.inner.*": sources(f"{stored}.DenseReluDense.{'wi_0' if gated else 'wi'}.*"),
-        f"{canonical}.inner_linear.*": sources(f"{stored}.DenseReluDense.wi_1.*"),
-        f"{canonical}.outer.*": sources(f"{stored}.DenseReluDense.wo.*"),
+        f"{prefix}.norm.*": sources(f"{stored_prefix}.layer_norm.*"),
+        f"{prefix}.inner.*": sources(f"{stored_prefix}.DenseReluDense.{'wi_0' if gated else 'wi'}.*"),
+        f"{prefix}.inner_linear.*": sources(f"{stored_prefix}.DenseReluDense.wi_1.*"),
+        f"{prefix}.outer.*": sources(f"{stored_prefix}.DenseReluDense.wo.*"),
     }
 
 
@@ -47,13 +47,13 @@ def t5_stack(config: JsonObject) -> StackSpec:
     act = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     if act not in ACTIVATIONS:
         raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)
-    inner = config.integer("d_ff", minimum=1)
+    inner_width = config.integer("d_ff", minimum=1)
     return StackSpec(
         layers=count_layers(config, "num_layers"),
         width=count_columns(config, "d_model"),
         vocabulary=config.integer("vocab_size", minimum=1),
         attention=AttentionSpec(heads, heads, head_width, query_scale=1.0),
-        feed_forward=FeedForwardSpec(inner, ACTIVATIONS[act], name.startswith("gated-")),
+        feed_forward=FeedForwardSpec(inner_width, ACTIVATIONS[act], name.startswith("gated-")),
         norms=NormSpec("rms", config.number("layer_norm_epsilon", 1e-6)),
         positions=PositionSpec(
             "relative",
@@ -75,7 +75,7 @@ T5 = Architecture(
     _table,
     ("transformer.",),
     ("shared.", "decoder.", "lm_head.", "classification_head."),
-    tied=lambda config: {"encoder.embed_tokens.weight": "shared.weight"},
+    ties=lambda config: {"encoder.embed_tokens.weight": "shared.weight"},
 )
 
 
@@ -110,7 +110,7 @@ def _translator_table(config: JsonObject, spec: ModelSpec) -> Mapping[str, Tenso
 
 
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """The text: MADLAD's languages are tokens of its vocabulary, T5's are words in the prefixes of its tasks."""
+    """The text; MADLAD's languages are tokens of the vocabulary, T5's are words in the prefixes of tasks."""
     ids = {"decoder_start_token_id": decoding.integer("pad_token_id", 0), "eos_token_id": 1} | decoding.values
     text = translator.tokenizer_text(folder, config, JsonObject(ids, decoding.where), spec)
     return replace(text, languages=language_tokens(text.source_vocabulary) or _tasks(config))
@@ -128,6 +128,6 @@ T5_TRANSLATOR = translator.TranslatorArchitecture(
     _translator_spec,
     _translator_table,
     _text,
-    # An output layer that the file has stays, whatever config.json says: mT5's and MADLAD's are not the embedding.
+    # An output layer that the file has stays, whatever config.json says: mT5's and MADLAD's differ from the embedding.
     lambda config: (translator.SHARED, translator.SOURCE, translator.TARGET, translator.HEAD),
 )

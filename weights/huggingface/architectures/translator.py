@@ -20,9 +20,9 @@ from fastattn.weights.huggingface.tokenizer import (
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.tensor_mapping import TensorSources
 
-# The most rows of a position table that is computed, not stored: only the config limits the number.
+# The most rows of a position table that is computed, not stored: no tensor limits their number.
 MOST_POSITIONS = 1 << 13
-# The most tokens of a vocabulary: it is read before the weights, with whose rows its size could be compared.
+# The most tokens of a vocabulary, which is read before the weights, whose rows would limit the number.
 MOST_TOKENS = 1 << 22
 
 
@@ -39,7 +39,7 @@ class TranslatorArchitecture:
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
     # (config.json) -> names of one tied tensor, which the file may have under any of these names. As in transformers, a
     # tensor that the file has under its own name stays separate
-    tied: Callable[[JsonObject], tuple[str, ...]]
+    tied_names: Callable[[JsonObject], tuple[str, ...]]
     # (the special ids of generation, the stacks) -> ids that are never produced. These ids and the ids that settings
     # suppress are removed from the output layer, so that all other ids share the whole probability. None: the search
     # leaves out the ids that settings suppress, as in transformers
@@ -62,17 +62,17 @@ def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | No
     return tokens
 
 
-def tied(config: JsonObject) -> tuple[str, ...]:
+def embedding_names(config: JsonObject) -> tuple[str, ...]:
     """The names of the embeddings, which are one tensor, and of the output layer unless config.json says otherwise."""
     return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A vocabulary."""
+    """A vocabulary, and what its tokenizer adds to texts."""
 
     by_id: dict[int, str]  # id -> token
-    unknown: str  # the token that stands for pieces that the vocabulary lacks
+    unknown_token: str  # the token that stands for pieces that the vocabulary lacks
     where: str  # the vocabulary's file in errors
     before: tuple[str, ...] = ()  # tokens that the tokenizer adds before a text
     after: tuple[str, ...] = ()  # tokens that the tokenizer adds behind a text
@@ -96,18 +96,18 @@ def tokenizer_text(
     """
     tokens = tokens or _read_tokens(folder, config, spec)
     vocabulary = tuple(tokens.by_id.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
-    end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
-    start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
-    if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
+    end_token = _read_token(decoding, "eos_token_id", vocabulary, tokens.where)
+    start_token = _read_token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
+    if len(tokens.before) > 1 or tokens.after not in ((), (end_token,)):
         pattern = " ".join((*tokens.before, "...", *tokens.after))
-        raise CheckpointError(f"{tokens.where}: should put {shorten(end)} behind a text, puts {shorten(pattern)}")
+        raise CheckpointError(f"{tokens.where}: should put {shorten(end_token)} behind a text, puts {shorten(pattern)}")
     return TranslationText(
         source_vocabulary=vocabulary,
         target_vocabulary=vocabulary,
-        unk_token=tokens.unknown,
+        unk_token=tokens.unknown_token,
         bos_token=tokens.before[0] if tokens.before else "<s>",
-        eos_token=end,
-        decoder_start_token=start,
+        eos_token=end_token,
+        decoder_start_token=start_token,
         add_source_bos=bool(tokens.before),
         add_source_eos=bool(tokens.after),
         tokenizer=tokens.tokenizer,
@@ -119,8 +119,7 @@ def translator_text(
 ) -> TranslationText:
     """The text of a multilingual model; CheckpointError where no token is a language's, and as ``tokenizer_text``.
 
-    The target's language is its start token where the start token is a language or missing (mBART), else its first
-    token.
+    A target begins with its language: as the start token, where that is a language or missing (mBART), else after it.
     """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
@@ -131,22 +130,23 @@ def translator_text(
     start_token = tokens.by_id.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
     if not start_token or start_token in codes:
         languages = replace(languages, target="start")
-        start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
-        decoding = JsonObject(decoding.values | start, decoding.where)
-    is_behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
+        start_id = {"decoder_start_token_id": decoding.integer("eos_token_id")}
+        decoding = JsonObject(decoding.values | start_id, decoding.where)
+    ends_with_language = settings.boolean("legacy_behaviour", False)
+    ends_with_language = ends_with_language or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
         text,
         decoder_start_token=None if languages.target == "start" else text.decoder_start_token,
-        add_source_eos=not is_behind,
+        add_source_eos=not ends_with_language,
         source_language=settings.string("src_lang", ""),
         target_language=settings.string("tgt_lang", "") or codes.get(start_token, ""),
-        languages=replace(languages, source="after" if is_behind else "before"),
+        languages=replace(languages, source="after" if ends_with_language else "before"),
         single_sentences=True,
     )
 
 
-def _token(decoding: JsonObject, name: str, vocabulary: tuple[str, ...], where: str) -> str:
+def _read_token(decoding: JsonObject, name: str, vocabulary: tuple[str, ...], where: str) -> str:
     index = decoding.integer(name)
     if index >= len(vocabulary) or not vocabulary[index]:
         raise decoding.error(name, f"the id of a token in {where}", index)
