@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.array_attention.arguments import check_dtype, sides_of
+from fastattn.array_attention.arguments import check_dtype, seen_sides
 from fastattn.errors import InputError, check_count, described
 from fastattn.mechanisms.arrays import check_integers, check_number, project, shape_of, vector_per_head
 from fastattn.ops.protocol import Ops
@@ -58,7 +58,7 @@ class View:
         B, _, T, S = self.shape
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
-        sides = sides_of(self.causal, self.window or (None, None))
+        sides = seen_sides(self.causal, self.window or (None, None))
         seen_BT2 = self.ops.seen_around(np.arange(B + 1) * T, lengths_B, offset_B, *sides).reshape(B, T, 2)
         first, stop = seen_BT2[..., 0], seen_BT2[..., 1]
         stop = np.maximum(stop, 0)
