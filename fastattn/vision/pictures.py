@@ -18,7 +18,7 @@ MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
 # What Pillow's readers raise for damaged files.
 READER_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
 READER_ERRORS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
-# Pillow reads more formats; for one of those it starts Ghostscript.
+# Pillow reads more formats, one of them, EPS, by starting Ghostscript.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
@@ -33,7 +33,7 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
     name     what errors call the picture
     white    whether transparent parts become white; else their colours show
-    Of 16 bits a pixel 8 are used. Raises InputError for anything else, a damaged file, and more than MOST_PIXELS.
+    Of pixels of 16 bits the upper 8 are used. InputError for anything else, a damaged file, and more than MOST_PIXELS.
     """
     try:
         from PIL import Image, ImageOps
@@ -46,11 +46,10 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
         raise InputError(f"{name}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
-        with (
-            nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
-        ):
-            _check_pixels(opened.size, name)
-            image = ImageOps.exif_transpose(opened)
+        is_open = isinstance(picture, Image.Image)
+        with nullcontext(picture) if is_open else Image.open(picture, formats=FORMATS) as source:
+            _check_pixels(source.size, name)
+            image = ImageOps.exif_transpose(source)
         if image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
