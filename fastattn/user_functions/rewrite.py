@@ -227,8 +227,7 @@ class _Rewriter:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            name = "and" if isinstance(node.op, ast.And) else "or"
-            return self.chain(name, list(map(self.value, node.values)))
+            return self.chain("and" if isinstance(node.op, ast.And) else "or", list(map(self.value, node.values)))
         if isinstance(node, ast.Compare):
             return self.comparison(node)
         if isinstance(node, ast.IfExp):
@@ -287,10 +286,10 @@ class _Rewriter:
         """``left in (1, 3)``, or ``not in``."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
-        equal: list[ast.expr] = [
+        comparisons: list[ast.expr] = [
             ast.copy_location(self.call("equal", self.value(left), self.value(element)), left) for element in right.elts
         ]
-        is_element = self.chain("logical_or", equal)
+        is_element = self.chain("logical_or", comparisons)
         return ast.copy_location(self.call("logical_not", is_element), left) if negated else is_element
 
     def subscript(self, node: ast.Subscript) -> ast.expr:
