@@ -82,7 +82,7 @@ def integers_of_sentences(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def _clipped_integers(values: Any, array: np.ndarray) -> np.ndarray:
-    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if not all are integers."""
+    """``values`` clipped to int64 if all are integers, else ``array``. NumPy makes objects or floats of larger ones."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FIRST_POSITIONS = 32  # columns of a new table of row numbers; a growing table doubles them
 MAX_POSITIONS = 1 << 30  # of all sequences together: numbers of rows are int32
 MAX_HEADS = 1 << 16
-STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}
+STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}  # bits of 16-bit floats
 
 
 class StepOptions(TypedDict, total=False):
@@ -107,14 +107,14 @@ class KVCache:
             b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
             if not len(b_N):
                 return
-            longer_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
-            if (longest := int(longer_B.max())) > columns:
+            new_lengths_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
+            if (longest := int(new_lengths_B.max())) > columns:
                 self._rows_BS = np.pad(self._rows_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
             rows_N = self._store.take(len(b_N))
             values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
             self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
             self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
-            self._lengths_B = longer_B
+            self._lengths_B = new_lengths_B
 
     def _key_value_rows(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Rows of keys, then values, float32; InputError for shapes that do not fit."""

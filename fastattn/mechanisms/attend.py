@@ -249,37 +249,36 @@ def checked_inputs(
     device: str, query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, score: Score
 ) -> Inputs:
     """The arrays of ``attend`` with four axes; InputError where they do not fit."""
-    arrays = {"query": query, "key": key, "value": value}
-    checked = {
+    inputs = {
         name: check_float32(name, array, "(B, T, K)", "(B, T, H, K)")
-        for name, array in arrays.items()
+        for name, array in {"query": query, "key": key, "value": value}.items()
         if array is not None or name == "query"
     }
-    headless = checked["query"].ndim == 3
-    for name, array in checked.items():
+    headless = inputs["query"].ndim == 3
+    for name, array in inputs.items():
         if (array.ndim == 3) != headless:
-            raise InputError(f"{name}: expected {checked['query'].ndim} axes as in the query, got shape {array.shape}")
-        checked[name] = array[:, :, None] if headless else array
-    B, _, H, K = checked["query"].shape
+            raise InputError(f"{name}: expected {inputs['query'].ndim} axes as in the query, got shape {array.shape}")
+        inputs[name] = array[:, :, None] if headless else array
+    B, _, H, K = inputs["query"].shape
     if H == 0 or K == 0:
         raise InputError(f"query: expected a head and a width of at least one, got shape {query.shape}")
     if key is None and not isinstance(score, Location):
         raise InputError("key: expected a NumPy array of float32; only Location does without")
-    key_shape = next((checked[name].shape[:3] for name in ("key", "value") if name in checked), None)
+    key_shape = next((inputs[name].shape[:3] for name in ("key", "value") if name in inputs), None)
     if key_shape is None:
         assert isinstance(score, Location)
         key_shape = B, np.shape(score.weight)[-2] if np.ndim(score.weight) > 1 else 0, H
     if key_shape[0] != B or key_shape[2] == 0 or H % key_shape[2]:
         got = f"{key_shape[0]} and {key_shape[2]}"
         raise InputError(f"key: expected batch {B} and a number of heads that divides {H}, got {got}")
-    for name, array in checked.items():
+    for name, array in inputs.items():
         if array.shape[3] > MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a width of at most {MAX_HEAD_WIDTH}, got {array.shape[3]}")
-    key_BSGK = checked.get("key", np.empty((*key_shape, 0), np.float32))
-    value_BSGV = checked.get("value", np.zeros((*key_shape, 1), np.float32))
+    key_BSGK = inputs.get("key", np.empty((*key_shape, 0), np.float32))
+    value_BSGV = inputs.get("value", np.zeros((*key_shape, 1), np.float32))
     if value_BSGV.shape[:3] != key_shape or value_BSGV.shape[3] == 0:
         raise InputError(f"value: expected {key_shape} as the key has, and a width, got {value_BSGV.shape}")
-    return Inputs(device, checked["query"], key_BSGK, value_BSGV, headless)
+    return Inputs(device, inputs["query"], key_BSGK, value_BSGV, headless)
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_weights: bool) -> Result:
@@ -341,6 +340,7 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
 
 
 def _attend_in_view(inputs: Inputs, score: Score, view: View, with_weights: bool) -> Result:
+    """Attention by the kernels of ``fastattn.attention``."""
     if isinstance(score, Additive):
         return _attend_additively(inputs, score, view, with_weights)
     product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
@@ -356,10 +356,10 @@ def _as_result(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
 
 def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
     """A score's bias with four axes; InputError unless it broadcasts to (B, H, T, S)."""
-    checked = view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
-    if any(axis not in (1, size) for axis, size in zip(checked.shape, view.shape)):
+    bias_BHTS = view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
+    if any(axis not in (1, size) for axis, size in zip(bias_BHTS.shape, view.shape)):
         raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {bias.shape}")
-    return checked
+    return bias_BHTS
 
 
 def _attend_additively(inputs: Inputs, score: Additive, view: View, with_weights: bool) -> Result:

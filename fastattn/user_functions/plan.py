@@ -25,7 +25,7 @@ from fastattn.user_functions.source import (
     location_of,
     packing_for,
     type_name_of,
-    unwrapped,
+    unwrap,
     value_of,
     words_of,
 )
@@ -51,7 +51,7 @@ class Plan:
         """Whether this function, of the plan's code, calls functions of the same code and reads the same constants."""
         functions, constants = self.inputs.functions, self.inputs.constants
         with suppress(*LOOKUP_ERRORS):
-            return all(unwrapped(follow(function, path)).__code__ is code for path, code in functions) and all(
+            return all(unwrap(follow(function, path)).__code__ is code for path, code in functions) and all(
                 follow(function, path) is value for path, value in constants
             )
         return False
@@ -87,7 +87,7 @@ def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
 
 def python_function(function: Any, kind: str) -> FunctionType:
     """The Python function of a plain or compiled function; InputError for anything else, or other parameters."""
-    function = unwrapped(function)
+    function = unwrap(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
@@ -135,7 +135,7 @@ def explain_function(function: Any) -> str:
     A vectorised function computes several keys at once, as fast as built-in scores and masks; a scalar function takes
     several times as long. InputError for other functions, and for a function that cannot be compiled.
     """
-    plain_function = unwrapped(function)
+    plain_function = unwrap(function)
     is_mask = isinstance(plain_function, FunctionType) and _required_count(plain_function) == 4
     kind = "mask_mod" if is_mask else "score_mod"
     python = python_function(function, kind)

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
-from fastattn.user_functions.source import Capture, Path, definition_of, follow, function_of, location_of, unwrapped
+from fastattn.user_functions.source import Capture, Path, definition_of, follow, function_of, location_of, unwrap
 
 # Operation of simd/operations.py -> the functions of Python, math and NumPy that become the operation
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -201,8 +201,8 @@ class _Rewriter:
         step = constant_number(node.args[2]) if len(numbers) == 3 else 1
         if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
             self.refuse(node, "a range whose step is no number other than 0")
-        first = [self.call("count", number) for number in numbers[:2]]
-        return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
+        bounds = [self.call("count", number) for number in numbers[:2]]
+        return ast.Call(ast.Name("_range", ast.Load()), bounds + copy.deepcopy(node.args[2:]), [])
 
     def refuse(self, node: ast.AST, construct: str, hint: str = "") -> NoReturn:
         line, name = getattr(node, "lineno", self.line), self.new_source.function_name
@@ -310,8 +310,8 @@ class _Rewriter:
         function, path = self.find(node.func)
         text = ast.unparse(node.func)
         name = OPERATION_OF.get(id(function))
-        if name is None and isinstance(unwrapped(function), FunctionType):
-            return self.function_call(node, unwrapped(function), path)
+        if name is None and isinstance(unwrap(function), FunctionType):
+            return self.function_call(node, unwrap(function), path)
         self.inputs.constants.append((path, function))
         if name == "to_float" and (number := constant_float(node)) is not None:
             return ast.Constant(number)

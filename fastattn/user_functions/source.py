@@ -95,7 +95,7 @@ def _compiles_to(node: Definition, code: CodeType, imports: list[ast.stmt]) -> b
     except (SyntaxError, ValueError):
         return False
     (outer_code,) = _codes_in(compiled)
-    return any(_comparable(candidate) == _comparable(code) for candidate in _codes_in(outer_code))
+    return any(_content(candidate) == _content(code) for candidate in _codes_in(outer_code))
 
 
 def function_of(name: str, parameters: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
@@ -110,9 +110,10 @@ def _codes_in(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def _comparable(code: CodeType) -> tuple:
+def _content(code: CodeType) -> tuple:
+    """What equal functions have in common, to be compared: no line numbers, no names of files."""
     constants = [
-        _comparable(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
+        _content(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
     ]
     names = code.co_names, code.co_varnames, code.co_freevars
     return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount
@@ -129,7 +130,7 @@ class Capture(NamedTuple):
     location: str
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """The Python function of a compiled function; any other value itself."""
     function = getattr(value, "py_func", None)
     return function if isinstance(function, FunctionType) else value
@@ -145,7 +146,7 @@ def follow(function: FunctionType, path: Path) -> Any:
         if kind == "attribute":
             value = getattr(value, key)
             continue
-        value = unwrapped(value)
+        value = unwrap(value)
         if kind == "cell":
             value = value.__closure__[key].cell_contents
         elif kind == "default":

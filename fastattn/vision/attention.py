@@ -170,7 +170,7 @@ class ResidualAttention(ImageModule):
             levels.append(rows_ND)
         y_ND = levels[-1]
         for i in reversed(range(len(self._down))):
-            y_ND = self._resized(self._up[i](y_ND, grids[i + 1])[0], grids[i + 1], grids[i])
+            y_ND = self._resize(self._up[i](y_ND, grids[i + 1])[0], grids[i + 1], grids[i])
             if i:
                 y_ND = self.ops.add_rows(y_ND, self._skip[i - 1](levels[i], grids[i])[0])
         return self._inner_layer(y_ND, grid)[0]
@@ -218,10 +218,10 @@ class MultiScaleAttention(ImageModule):
         features_S = []
         for scale in self._scales:
             scaled_grid = PixelGrid(grid.images, *(max(1, int(side * scale)) for side in grid[1:]))
-            y_ND = self._resized(x_ND, grid, scaled_grid)
+            y_ND = self._resize(x_ND, grid, scaled_grid)
             for convolution in self._network:
                 y_ND, _ = convolution(y_ND, scaled_grid)
-            features_S.append(self._resized(y_ND, scaled_grid, grid))
+            features_S.append(self._resize(y_ND, scaled_grid, grid))
         joined_NE = self.ops.join_columns([Columns(y_ND, 0, y_ND.shape[1]) for y_ND in features_S])
         return features_S, np.asarray(self.ops.softmax(self._outer_layer(*self._inner_layer(joined_NE, grid))[0]))
 

@@ -168,7 +168,7 @@ class ImageModule:
         rows_ND = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, self.channels)
         return self.ops.as_rows(rows_ND), PixelGrid(len(x), *x.shape[2:])
 
-    def _resized(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
+    def _resize(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
         """The rows of ``grid`` resized to the grid ``out``: bilinear, from edge to edge, as torch's interpolate."""
         if out == grid:
             return x_ND

@@ -77,7 +77,7 @@ def prepare_image(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
     values_YXC = np.asarray(picture)
     for axis, side in enumerate(spec.crop):
         if side:
-            values_YXC = _cropped(values_YXC, axis, side, spec.rounds)
+            values_YXC = _crop_axis(values_YXC, axis, side, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
@@ -107,7 +107,7 @@ def visible_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, 
     return [(first / side, (first + crop) / side) for first, crop, side in crops]
 
 
-def _cropped(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
+def _crop_axis(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
     """The middle ``size`` of an axis; a shorter axis gets zeros around it, of an odd number one more before it."""
     spare = values.shape[axis] - size
     first = _crop_start(spare, rounds)
