@@ -308,8 +308,7 @@ class _Rewriter:
         if starred or any(keyword.arg is None for keyword in node.keywords):
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
-        text = ast.unparse(node.func)
-        name = OPERATION_OF.get(id(function))
+        text, name = ast.unparse(node.func), OPERATION_OF.get(id(function))
         if name is None and isinstance(unwrap(function), FunctionType):
             return self.function_call(node, unwrap(function), path)
         self.inputs.constants.append((path, function))
