@@ -109,12 +109,21 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
-    "documents": {"lxml", "markdown_it", "polib"},
+    "documents": {"lxml", "markdown_it", "polib", "yaml"},
     "text": {"py3langid", "tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
-    "serve": {"fastapi", "h11", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
+    "serve": {
+        "fastapi",
+        "h11",
+        "opentelemetry",
+        "prometheus_client",
+        "pydantic",
+        "pydantic_core",
+        "starlette",
+        "uvicorn",
+    },
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

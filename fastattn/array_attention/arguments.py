@@ -22,7 +22,7 @@ Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
 
 
 def finite_number(name: str, value: Any) -> float:
-    """A finite number."""
+    """``value`` as a float; InputError unless it is a finite number."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -44,15 +44,14 @@ def scale_of(options: Mapping[str, Any], width: int) -> float:
 
 def softcap_of(options: Mapping[str, Any]) -> float:
     """The option ``softcap``, from 0 on; 0 for None."""
-    option = options.get("softcap")
-    softcap = 0.0 if option is None else finite_number("softcap", option)
+    softcap = 0.0 if options.get("softcap") is None else finite_number("softcap", options["softcap"])
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     return softcap
 
 
 def check_dtype(name: str, array: Any, dtype: type) -> None:
-    """InputError unless ``array`` is a NumPy array of this type."""
+    """InputError unless ``array`` is a NumPy array of this dtype."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
         correction = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
@@ -83,7 +82,7 @@ def integers_of_sentences(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def _clipped_integers(values: Any, array: np.ndarray) -> np.ndarray:
-    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if not all are integers."""
+    """``values`` clipped to int64 if all are integers, else ``array``. NumPy makes objects or floats of larger ones."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array
@@ -102,19 +101,19 @@ def window_sides(window: Any) -> tuple[int | None, int | None]:
     return left, right
 
 
-def sides_of(causal: bool, window: tuple[int | None, int | None]) -> tuple[int, int]:
-    """(before, after) for ``seen_around`` of the operations, where -1 is an open side."""
+def seen_sides(causal: bool, window: tuple[int | None, int | None]) -> tuple[int, int]:
+    """(before, after), the arguments of the operation ``seen_around``: -1 is an open side."""
     left, right = window
     return -1 if left is None else left, 0 if causal else -1 if right is None else right
 
 
 def broadcastable(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    """The array with four axes, each of length one or as in ``shape``."""
+    """``array`` with four axes, each of length one or as in ``shape``; InputError where it does not fit."""
     check_dtype(name, array, dtype)
-    padded_shape = (1,) * (4 - array.ndim) + array.shape
-    if len(padded_shape) != 4 or any(length not in (1, size) for length, size in zip(padded_shape, shape)):
+    four_axes = (1,) * (4 - array.ndim) + array.shape
+    if len(four_axes) != 4 or any(length not in (1, size) for length, size in zip(four_axes, shape)):
         raise InputError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")
-    return array.reshape(padded_shape) if array.ndim < 4 else array
+    return array.reshape(four_axes) if array.ndim < 4 else array
 
 
 MAX_HEAD_WIDTH = 4096
@@ -150,13 +149,13 @@ def dense_problem(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: 
     """The problem of arrays in a ``layout``, [B, T, H, K] or [B, H, T, K]; InputError where they do not fit."""
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
-    axes, names = _LAYOUTS[layout]
-    inputs = _inputs(ops, (query, key, value), f"four axes {names}", 4)
+    axes, axis_names = _LAYOUTS[layout]
+    inputs = _inputs(ops, (query, key, value), f"four axes {axis_names}", 4)
     arrays = [array.transpose(axes) for array in inputs.values()]
-    (B, T, _, K), (batch, S, _, width) = arrays[0].shape, arrays[1].shape
+    (B, T, _, K), (key_batch, S, _, key_width) = arrays[0].shape, arrays[1].shape
     if B > MAX_SENTENCES:
         raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
-    if (batch, width) != (B, K):
+    if (key_batch, key_width) != (B, K):
         got = inputs["key"].shape
         raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {got}")
     return _problem(ops, inputs, arrays, (np.arange(B + 1) * T, np.arange(B + 1) * S), out, axes)
@@ -168,10 +167,9 @@ def ragged_problem(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any
     query, key, value = inputs.values()
     if key.shape[2] != query.shape[2]:
         raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
-    starts = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
-    expected, got = map(len, starts)
-    if expected != got:
-        raise InputError(f"key_starts: expected {expected} numbers, as query_starts has, got {got}")
+    starts = _checked_starts("query_starts", starts[0], len(query)), _checked_starts("key_starts", starts[1], len(key))
+    if len(starts[0]) != len(starts[1]):
+        raise InputError(f"key_starts: expected {len(starts[0])} numbers, as query_starts has, got {len(starts[1])}")
     return _problem(ops, inputs, [array[None] for array in inputs.values()], starts, out, None)
 
 
@@ -189,15 +187,15 @@ def _inputs(ops: Ops, arrays: tuple[Any, ...], axes: str, count: int) -> dict[st
     return inputs
 
 
-def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
+def _checked_starts(name: str, starts: Any, rows: int) -> np.ndarray:
+    """``starts`` as int64 [B + 1]; InputError unless they ascend from 0 to ``rows``."""
     try:
         array = np.asarray(starts)
     except ValueError:  # lists of different lengths
         raise InputError(f"{name}: expected integers, one more than sentences, got nested lists") from None
     if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            f"{name}: expected integers, one more than sentences, got {array.dtype} of shape {array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InputError(f"{name}: expected integers, one more than sentences, got {got}")
     array = np.ascontiguousarray(np.minimum(array, MAX_INT64).astype(np.int64))
     if array[0] != 0 or array[-1] != rows or (np.diff(array) < 0).any():
         raise InputError(f"{name}: expected ascending numbers from 0 to {rows}, the number of rows")
@@ -212,13 +210,14 @@ def _problem(
     out: Any,
     axes: tuple[int, ...] | None,
 ) -> Problem:
-    """The problem of ``arrays``, the inputs as [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
+    """The problem of ``arrays``, the inputs as [B, T, H, K]; ``axes`` are the layout's, or None for a ragged batch."""
     (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
     if arrays[2].shape[:3] != arrays[1].shape[:3]:
         expected, got = inputs["key"].shape, inputs["value"].shape
         raise InputError(f"value: expected the key's shape {expected}, got {got}; the width may differ")
-    shape = (*arrays[0].shape[:3], V)
-    output = _output(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[n] for n in axes], inputs)
+    shape_BTHV = (*arrays[0].shape[:3], V)
+    output_shape = list(shape_BTHV[1:]) if axes is None else [shape_BTHV[axis] for axis in axes]
+    output = _checked_output(ops, ops.as_array(out), output_shape, inputs)
     output_BTHV = output[None] if axes is None else output.transpose(axes)
     if H == 0:
         raise InputError("query: expected at least one head, got none")
@@ -261,10 +260,8 @@ def check_floats(name: str, array: Any) -> None:
     is_array = isinstance(array, np.ndarray)
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
-        raise InputError(
-            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}; write "
-            f"{conversion(name, array)}"
-        )
+        dtypes = "float32, float16 or bfloat16 (or its bits, uint16)"
+        raise InputError(f"{name}: expected a NumPy array of {dtypes}, got {got}; write {conversion(name, array)}")
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:
@@ -275,13 +272,14 @@ def as_float32(array: np.ndarray) -> np.ndarray:
 
 
 def _check_device(name: str, array: np.ndarray, query: np.ndarray) -> None:
-    of_host, of_card = "a NumPy array", "an array on the card"
-    if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
-        expected, got = (of_card, of_host) if isinstance(query, DeviceArray) else (of_host, of_card)
+    on_card = [isinstance(one, DeviceArray) for one in (query, array)]
+    if on_card[0] != on_card[1]:
+        expected, got = ("an array on the card" if one else "a NumPy array" for one in on_card)
         raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
 
 
-def _output(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
+def _checked_output(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """``out``, or a new array where it is None; InputError unless ``out`` can take the result."""
     query, dtype = inputs["query"], inputs["query"].dtype
     if out is None:
         return new_result(ops, query, "a result", shape, dtype)

@@ -221,13 +221,13 @@ def _attend(
     wanted_outputs: tuple[bool, bool],
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """The result, or a tuple of it and those of the weights and the logsumexp that are wanted."""
+    """The result, or a tuple of the result and the wanted outputs: the weights, the logsumexp."""
     arrays = problem.arrays
     B, H, T, S = arrays.shape
     G, K, V = *arrays.key_BSGK.shape[2:], arrays.value_BSGV.shape[3]
     heads = Heads(H, G, K, V, scale=arguments.scale_of(options, K), softcap=arguments.softcap_of(options))
     with on_threads(ops, options.get("threads")):
-        visible, sinks_H = _visible(ops, arrays, options)
+        key_mask, sinks_H = _key_mask(ops, arrays, options)
         bias, score_mod = options.get("bias"), options.get("score_mod")
         terms = ScoreTerms(
             None if bias is None else arguments.broadcastable("bias", bias, np.float32, (B, H, T, S)),
@@ -236,11 +236,11 @@ def _attend(
             vector_HK,
         )
         if options.get("out") is not None:
-            inputs = {"bias": terms.bias_BHTS, "mask": visible.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
-            check_apart(problem.output, **inputs, block_mask=visible.states_BHTS)
-        outputs = _outputs(ops, arrays, wanted_outputs)
+            inputs = {"bias": terms.bias_BHTS, "mask": key_mask.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
+            check_apart(problem.output, **inputs, block_mask=key_mask.states_BHTS)
+        outputs = _new_outputs(ops, arrays, wanted_outputs)
         if B and T and S:
-            _compute(ops, arrays, heads, visible, terms, outputs)
+            _compute(ops, arrays, heads, key_mask, terms, outputs)
         else:
             with ops.on_host(arrays, outputs) as (host_arrays, (_, logs)):
                 host_arrays.out_BTHV[...] = 0
@@ -252,24 +252,24 @@ def _attend(
 
 
 def _compute(
-    ops: Ops, arrays: StridedArrays, heads: Heads, visible: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
+    ops: Ops, arrays: StridedArrays, heads: Heads, key_mask: KeyMask, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
     """Call the operation, then compute again in float64 the rows whose scores float32 cannot hold."""
     scale, softcap = heads.scale or 0.0, heads.softcap
-    has_formula = terms.function is None and visible.function is None and terms.vector_HK is None
-    all_rows = has_formula and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
-    if has_formula and not all_rows and not is_ordinary(scale, softcap):
+    may_recompute = terms.function is None and key_mask.function is None and terms.vector_HK is None
+    all_rows = may_recompute and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
+    if may_recompute and not all_rows and not is_ordinary(scale, softcap):
         with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
             all_rows = is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
-    inputs = heads, visible, terms
+    inputs = heads, key_mask, terms
     if all_rows:
-        inputs = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
-    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and has_formula:
+        inputs = heads._replace(scale=1.0, softcap=0.0), key_mask, terms._replace(sinks_H=None)
+    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and may_recompute:
         with ops.on_host(arrays, outputs) as (host_arrays, host_outputs):
-            recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
+            recompute_in_float64(host_arrays, heads, key_mask, terms, host_outputs, all_rows)
 
 
-def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[KeyMask, np.ndarray | None]:
+def _key_mask(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[KeyMask, np.ndarray | None]:
     """(the keys that queries see, the heads' logits if ``sinks`` are logits, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
@@ -296,7 +296,7 @@ def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[
 def _seen_ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
     """[N, 2] int64: the first key that each query sees and the key behind its last; None where all keys are seen."""
     lengths, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
-    if lengths is offset is options.get("window") is None and causal is False:
+    if causal is False and all(option is None for option in (lengths, offset, options.get("window"))):
         return None
     queries_B, lengths_B = (starts[1:] - starts[:-1] for starts in arrays.starts)
     B = len(queries_B)
@@ -310,16 +310,15 @@ def _seen_ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
         offset = lengths_B - queries_B
+    offset_B = arguments.integers_of_sentences("offset", 0 if offset is None else offset, B)
     # an offset beyond all queries and keys hides or shows all keys: clipping changes nothing
-    offset_B = np.zeros(B, np.int64)
-    if offset is not None:
-        offset_B = np.clip(arguments.integers_of_sentences("offset", offset, B), -arguments.FAR, arguments.FAR)
+    offset_B = np.clip(offset_B, -arguments.FAR, arguments.FAR)
     if not causal and window == (None, None) and lengths is None:
         return None
-    lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
+    lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.seen_sides(causal, window)
     seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)
     if sinks and not causal and window[1] is not None:
-        # the kernel shows sinks before a window; a window is extended to sinks behind it, unless causality hides them
+        # The kernel shows sinks before a window. Sinks behind it need a longer window; causality would hide them.
         ends_N = np.repeat(np.minimum(lengths_B, sinks), queries_B)
         sees_any_N = seen_N2[:, 0] < seen_N2[:, 1]
         np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_any_N)
@@ -340,12 +339,13 @@ def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
     return min(int(sinks), S), None
 
 
-def _outputs(ops: Ops, arrays: StridedArrays, wanted: tuple[bool, bool]) -> SoftmaxOutputs:
-    weights, logs = check_bool("return_weights", wanted[0]), check_bool("return_logsumexp", wanted[1])
+def _new_outputs(ops: Ops, arrays: StridedArrays, wanted_outputs: tuple[bool, bool]) -> SoftmaxOutputs:
+    returns_weights = check_bool("return_weights", wanted_outputs[0])
+    returns_logs = check_bool("return_logsumexp", wanted_outputs[1])
     B, H, T, S = arrays.shape
-    rows = (int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T)
+    logs_shape = (int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T)
     new = partial(new_result, ops, arrays.query_BTHK)
     return SoftmaxOutputs(
-        new("weights", (B, H, T, S), np.float32, np.zeros) if weights else None,
-        new("logsumexp", rows, np.float32) if logs else None,
+        new("weights", (B, H, T, S), np.float32, np.zeros) if returns_weights else None,
+        new("logsumexp", logs_shape, np.float32) if returns_logs else None,
     )

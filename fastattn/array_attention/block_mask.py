@@ -18,13 +18,13 @@ MAX_BLOCKS = 1 << 30
 class BlockMask:
     """Which blocks of queries and keys are seen; attention skips hidden blocks (FlexAttention, Dong 2024).
 
-    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0: no key of the block is seen; 2: all are;
-                 1: ``mask_mod`` or ``mask`` says which keys are; without either, all are
+    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]. 0: no key of the block is seen; 2: all keys
+                 are; 1: ``mask_mod`` or ``mask`` says which keys are; without either, all keys are
     queries, keys  how many queries and keys there are
     block        how many queries and keys a block has
     """
 
-    mask: np.ndarray | None  # of ``from_mask``, if it has blocks of state 1; True: seen
+    mask: np.ndarray | None  # the argument of ``from_mask``, if blocks have state 1; True: seen
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class BlockMask:
         block: tuple[int, int] = (128, 128),
         mask_mod: Callable | None = None,
     ):
-        self.queries, self.keys, self.block = _size("queries", queries), _size("keys", keys), _sides(block)
+        self.queries, self.keys = _checked_size("queries", queries), _checked_size("keys", keys)
+        self.block = _checked_sides(block)
         expected = self._block_counts()
         try:
             states = np.asarray(states)
@@ -51,13 +52,13 @@ class BlockMask:
 
     @classmethod
     def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
-        """From a boolean array that broadcasts to (B, H, T, S); True is seen. Blocks of state 1 keep the array."""
+        """The blocks of a boolean array that broadcasts to (B, H, T, S); True is seen. State 1 keeps the array."""
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
-        blocks = cls(mask_states(mask, _sides(block)), T, S, _sides(block))
-        blocks.mask = mask if (blocks.states_BHTS == SOME).any() else None
-        return blocks
+        block_mask = cls(mask_states(mask, _checked_sides(block)), T, S, _checked_sides(block))
+        block_mask.mask = mask if (block_mask.states_BHTS == SOME).any() else None
+        return block_mask
 
     def __repr__(self) -> str:
         share = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
@@ -74,13 +75,13 @@ class BlockMask:
         block: tuple[int, int] | int = 128,
         device: str = "cpu",
     ) -> "BlockMask":
-        """From ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H is 1 if the function ignores b or h.
+        """The blocks of ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H is 1 if b or h is ignored.
 
         This calls ``mask_mod`` for every query and key, unless ``mask_mod`` only compares positions; attention calls it
         only in blocks of state 1.
         """
-        B, H = _size("B", B), _size("H", H)
-        queries, keys, sides = _size("queries", queries), _size("keys", keys), _sides(block)
+        B, H = _checked_size("B", B), _checked_size("H", H)
+        queries, keys, sides = _checked_size("queries", queries), _checked_size("keys", keys), _checked_sides(block)
         if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
             raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
         ops = backend(device)
@@ -97,20 +98,19 @@ class BlockMask:
             raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
         b, h = self.states_BHTS.shape[:2]
         if (self.queries, self.keys) != (queries, keys) or b not in (1, B) or h not in (1, H):
-            raise InputError(
-                f"block_mask: expected one for batch {B}, {H} heads, {queries} queries and {keys} keys, got one for "
-                f"batch {b}, {h} heads, {self.queries} queries and {self.keys} keys"
-            )
+            expected = f"batch {B}, {H} heads, {queries} queries and {keys} keys"
+            got = f"batch {b}, {h} heads, {self.queries} queries and {self.keys} keys"
+            raise InputError(f"block_mask: expected one for {expected}, got one for {got}")
 
 
-def _sides(block: Any) -> tuple[int, int]:
+def _checked_sides(block: Any) -> tuple[int, int]:
     sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_SIDE for side in sides):
         raise InputError(f"block: expected (queries, keys) from 1 to {MAX_SIDE}, got {described(block)}")
     return int(sides[0]), int(sides[1])
 
 
-def _size(name: str, size: Any) -> int:
+def _checked_size(name: str, size: Any) -> int:
     if not is_integer(size) or not 0 <= size <= FAR:
         raise InputError(f"{name}: expected a number from 0 to 2**60, got {described(size)}")
     return int(size)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FIRST_POSITIONS = 32  # columns of a new table of row numbers; a growing table doubles them
 MAX_POSITIONS = 1 << 30  # of all sequences together: numbers of rows are int32
 MAX_HEADS = 1 << 16
-STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}
+STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}  # bits of 16-bit floats
 
 
 class StepOptions(TypedDict, total=False):
@@ -103,18 +103,18 @@ class KVCache:
         with self._store.lock:
             rows_BTE = self._key_value_rows(key, value)
             B, T, E = rows_BTE.shape
-            counts_B = self._counts(lengths, T)
+            counts_B = self._checked_counts(lengths, T)
             b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
             if not len(b_N):
                 return
-            longer_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
-            if (longest := int(longer_B.max())) > columns:
+            new_lengths_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
+            if (longest := int(new_lengths_B.max())) > columns:
                 self._rows_BS = np.pad(self._rows_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
             rows_N = self._store.take(len(b_N))
             values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
             self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
             self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
-            self._lengths_B = longer_B
+            self._lengths_B = new_lengths_B
 
     def _key_value_rows(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Rows of keys, then values, float32; InputError for shapes that do not fit."""
@@ -163,7 +163,8 @@ class KVCache:
         wants_weights = check_bool("return_weights", return_weights)
         with self._store.lock, on_threads(self._ops, options.get("threads")):
             heads = self._heads(query, scale, softcap)
-            seen_N2 = self._ranges(self._counts(options.get("lengths"), query.shape[1]), query.shape[1], left)
+            counts_B = self._checked_counts(options.get("lengths"), query.shape[1])
+            seen_N2 = self._seen_ranges(counts_B, query.shape[1], left)
             out, weights = self._attend(as_float32(query), heads, seen_N2, options.get("bias"), wants_weights)
         if query.dtype == np.float16:
             with np.errstate(over="ignore"):
@@ -223,7 +224,7 @@ class KVCache:
         """Compute again, in ``out`` and ``weights``, the sequences with scores that float32 cannot hold."""
         (B, T), (G, K, V) = query.shape[:2], self._shape
         scale, softcap = heads.scale or 0.0, heads.softcap
-        # an overflow leaves NaN, or zeros where all scores became -inf
+        # an overflow leaves NaN or, where all scores became -inf, zeros
         overflowed_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
         overflowed_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
         for b in map(int, np.nonzero(overflowed_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
@@ -235,9 +236,9 @@ class KVCache:
             arrays = StridedArrays(query[sentence], key[None], value[None], out[sentence], shape, starts)
             sequence_bias = None if bias is None else bias[sentence] if len(bias) > 1 else bias
             outputs = SoftmaxOutputs(None if weights is None else weights[sentence])
-            visible = KeyMask(seen_N2[b * T : (b + 1) * T])
+            key_mask = KeyMask(seen_N2[b * T : (b + 1) * T])
             all_rows = is_extreme(scale, softcap, query[b], key)
-            recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
+            recompute_in_float64(arrays, heads, key_mask, ScoreTerms(sequence_bias), outputs, all_rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
         """Sequence i becomes the former sequence order[i]; numbers may repeat, as beams do. No keys are copied."""
@@ -246,10 +247,9 @@ class KVCache:
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
-        """A new cache with the sequences of these numbers, or all. It shares their positions, and grows by itself."""
+        """A new cache with the sequences of these numbers, or all. The caches share positions, and grow separately."""
         with self._store.lock:
-            if order is None:
-                order = np.arange(len(self))
+            order = np.arange(len(self)) if order is None else order
             order_B = self._checked_order([order] if isinstance(order, (int, np.integer)) else order)
             forked = object.__new__(KVCache)
             forked._shape, forked._dtype, forked._store, forked._ops = self._shape, self._dtype, self._store, self._ops
@@ -257,8 +257,7 @@ class KVCache:
             self._store.caches.add(forked)
             return forked
 
-    def __copy__(self) -> KVCache:
-        return self.fork()
+    __copy__ = fork
 
     def __deepcopy__(self, memo: dict) -> KVCache:
         return self.fork()
@@ -270,24 +269,23 @@ class KVCache:
             if np.ndim(lengths) == 0:
                 lengths_B = np.minimum(lengths_B, self._lengths_B)
             if ((lengths_B < 0) | (lengths_B > self._lengths_B)).any():
-                raise InputError(
-                    f"lengths: expected 0 to the lengths {self._lengths_B.tolist()}, got {lengths_B.tolist()}"
-                )
+                expected, got = self._lengths_B.tolist(), lengths_B.tolist()
+                raise InputError(f"lengths: expected 0 to the lengths {expected}, got {got}")
             self._lengths_B = lengths_B.copy()
 
     def rows(self) -> np.ndarray:
-        """The numbers of all rows that the sequences have, with repetitions."""
+        """The numbers of all rows that the sequences have; shared rows are repeated."""
         return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
 
-    def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
+    def _checked_counts(self, lengths: Integers | None, T: int) -> np.ndarray:
         """``lengths`` as int64 [B], by default T for all; InputError unless all are 0 to T."""
         counts_B = arguments.integers_of_sentences("lengths", T if lengths is None else lengths, len(self))
         if ((counts_B < 0) | (counts_B > T)).any():
             raise InputError(f"lengths: expected 0 to {T}, the number of positions, got {counts_B.tolist()}")
         return counts_B
 
-    def _ranges(self, counts_B: np.ndarray, T: int, left: int | None) -> np.ndarray:
-        """[N, 2] int64: the first position that each query sees, and the position behind its last."""
+    def _seen_ranges(self, counts_B: np.ndarray, T: int, left: int | None) -> np.ndarray:
+        """[N, 2] int64: the first position that each query sees, and the position behind the last."""
         t_T = np.arange(T)
         stops_BT = np.maximum((self._lengths_B - counts_B)[:, None] + t_T + 1, 0)
         stops_BT[t_T >= counts_B[:, None]] = 0
@@ -309,7 +307,7 @@ class KVCache:
 
 
 class _Store:
-    """The table of rows that a cache and its forks share. A row is free when no sequence of ``caches`` has it."""
+    """The table of rows that a cache and its forks share. Rows that no sequence of ``caches`` has are taken again."""
 
     def __init__(self, ops: Ops, row_width: int, dtype: str, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
@@ -322,7 +320,7 @@ class _Store:
         return self._pool.layers[0]
 
     def take(self, count: int) -> np.ndarray:
-        """The numbers of ``count`` free rows; when they run short, rows that no sequence has are freed first."""
+        """The numbers of ``count`` free rows. Where too few are free, this frees the rows that no sequence has."""
         pool = self._pool
         if count > pool.free_count:
             used_M = np.zeros(pool.rows, bool)
@@ -340,15 +338,15 @@ class _Store:
 
 def _bias_of_queries(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
     """The bias with the axes of sentences and queries joined: [B T or 1, H or 1, S]."""
-    batch, h, rows, s = bias_BHTS.shape
-    if batch == rows == 1:
+    batch, H, queries, S = bias_BHTS.shape
+    if batch == queries == 1:
         return bias_BHTS[:, :, 0]
-    return np.broadcast_to(bias_BHTS, (B, h, T, s)).transpose(0, 2, 1, 3).reshape(B * T, h, s)
+    return np.broadcast_to(bias_BHTS, (B, H, T, S)).transpose(0, 2, 1, 3).reshape(B * T, H, S)
 
 
 def _checked_count(name: str, value: Any, least: int, most: int) -> int:
-    is_zero = arguments.is_integer(value) and value == 0
-    count = 0 if is_zero and not least else check_count(name, value)
+    is_zero = arguments.is_integer(value) and value == 0  # ``check_count`` refuses 0
+    count = 0 if is_zero and least == 0 else check_count(name, value)
     if count > most:
         raise InputError(f"{name}: expected {least} to {most}, got {described(count)}")
     return count

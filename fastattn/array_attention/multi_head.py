@@ -52,7 +52,7 @@ class MultiHeadAttention:
 
     def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32", device: str = "cpu"):
         self._ops, self.device = backend(device), device
-        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # names of projections -> one layer of them
+        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # names of projections -> their weights as one layer
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
         self.weights, self.precision = _checked_weights(weights, precision), precision
@@ -70,7 +70,7 @@ class MultiHeadAttention:
         """The attention of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file with it.
 
         state   tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
-        prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
+        prefix  beginning of names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
         torch returns weights averaged over heads, ``return_weights`` those of each head. torch's ``key_padding_mask``
         becomes ``mask=~key_padding_mask[:, None, None]``; torch's boolean ``attn_mask`` hides keys where it is True.
         InputError for tensors that are missing, misshapen or of unsupported options: add_bias_kv, keys and values of
@@ -80,10 +80,8 @@ class MultiHeadAttention:
 
     def __repr__(self) -> str:
         (_, D), M = self.weights.query.shape, self.weights.key.shape[1]
-        return (
-            f"MultiHeadAttention({self.heads} heads of {self.head_width}, {self.key_heads} of keys, "
-            f"{D} wide, memory {M}, {self.precision})"
-        )
+        heads = f"{self.heads} heads of {self.head_width}, {self.key_heads} of keys"
+        return f"MultiHeadAttention({heads}, {D} wide, memory {M}, {self.precision})"
 
     @overload
     def __call__(
@@ -153,9 +151,9 @@ class MultiHeadAttention:
         if names not in self._packed:
             matrices = [getattr(self.weights, name) for name in names]
             biases = [getattr(self.weights, f"{name}_bias") for name in names]
-            pairs = zip(matrices, biases)
-            bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in pairs])
-            self._packed[names] = self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
+            biases = [np.zeros(len(w), np.float32) if b is None else b for w, b in zip(matrices, biases)]
+            weights = np.concatenate(matrices), np.concatenate(biases)
+            self._packed[names] = self._ops.pack_linear(*weights, self.precision)
         rows, packed = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2]), self._packed[names]
         return np.asarray(self._ops.linear(rows, packed)).reshape(*x.shape[:2], packed.outputs)
 
@@ -241,9 +239,8 @@ def _head_counts_and_widths(weights: ProjectionWeights, heads: Any) -> tuple[int
     K = outputs // H
     G = len(weights.key) // K
     if not G or len(weights.key) % K or H % G:
-        raise InputError(
-            f"weights.key: expected heads of {K} columns, of a number that divides {H}, got {len(weights.key)} columns"
-        )
+        got = f"{len(weights.key)} columns"
+        raise InputError(f"weights.key: expected heads of {K} columns, of a number that divides {H}, got {got}")
     if len(weights.value) % G or len(weights.value) // G > MAX_HEAD_WIDTH:
         raise InputError(f"weights.value: expected columns of {G} heads, as the keys have, got {len(weights.value)}")
     V = len(weights.value) // G
@@ -253,27 +250,27 @@ def _head_counts_and_widths(weights: ProjectionWeights, heads: Any) -> tuple[int
 
 
 PROJECTIONS = ("query", "key", "value")
-SEPARATE_NAMES = {name: f"{name[0]}_proj_weight" for name in PROJECTIONS}  # where keys or values have other widths
+SEPARATE_NAMES = {name: f"{name[0]}_proj_weight" for name in PROJECTIONS}  # if keys or values have a width of their own
 KNOWN_NAMES = {"in_proj_weight", *SEPARATE_NAMES.values(), "in_proj_bias", "out_proj.weight", "out_proj.bias"}
 
 
 def projection_weights(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, np.ndarray]:
-    """The fields of ProjectionWeights that the tensors with this prefix make."""
+    """The fields of ``ProjectionWeights``, from the tensors with this prefix."""
     tensors = torch_state(state, prefix)
     if {"bias_k", "bias_v"} & set(tensors):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
     unknown = sorted(set(tensors) - KNOWN_NAMES)
     if unknown:
-        shown = first_names(prefix, unknown)
-        raise InputError(f"state: unknown tensors {shown}; the prefix should be the attention's own")
+        names = first_names(prefix, unknown)
+        raise InputError(f"state: unknown tensors {names}; the prefix should be the attention's own")
     projections = ["in_proj_weight"] if "in_proj_weight" in tensors else list(SEPARATE_NAMES.values())
     missing = [name for name in (*projections, "out_proj.weight") if name not in tensors]
     if missing or ("in_proj_weight" in tensors and set(SEPARATE_NAMES.values()) & set(tensors)):
         expected = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
         raise InputError(f"state: expected {expected}, got {first_names(prefix, sorted(tensors)) or 'none of them'}")
     arrays = {name: float32_array(prefix + name, value) for name, value in tensors.items()}
-    outputs = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
-    fields = {field: arrays[name] for name, field in outputs.items() if name in arrays}
+    output_fields = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
+    fields = {field: arrays[name] for name, field in output_fields.items() if name in arrays}
     if "in_proj_weight" in arrays:
         fields |= _split_into_projections(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
     else:

@@ -164,7 +164,7 @@ def _translate_word_part(data: bytes, name: str) -> DocumentPlan:
     attributes = [(element, key) for element in elements for key in READ_ATTRIBUTES[element.tag] if element.get(key)]
     for (element, key), answer in zip(attributes, (yield [Marked(element.get(key)) for element, key in attributes])):
         element.set(key, answer.text)
-    paragraphs = [Paragraph(element) for element in list(root.iter(WORD + "p"))[::-1]]
+    paragraphs = [WordParagraph(element) for element in list(root.iter(WORD + "p"))[::-1]]
     untranslated = [untranslated_text(text) for paragraph in paragraphs for text in paragraph.untranslated]
     answers = iter((yield [*(text for paragraph in paragraphs for text in paragraph.texts), *untranslated]))
     for paragraph in paragraphs:
@@ -195,7 +195,7 @@ def translate_properties_part(data: bytes, name: str, language: str | None = Non
     return (yield from _translate_elements(root, TRANSLATED_PROPERTIES, frozenset(), html_descriptions))
 
 
-class Paragraph:
+class WordParagraph:
     """A Word paragraph's texts between line breaks and tabs, with marks around text that has not the usual format."""
 
     def __init__(self, element: Element):
@@ -230,7 +230,7 @@ class Paragraph:
         """The runs with only text, also within hyperlinks and the like, but not those of inner paragraphs."""
         for child in element:
             if child.tag in WORD_ENCLOSING:
-                yield from Paragraph._runs(_content_of(child))
+                yield from WordParagraph._runs(_content_of(child))
             elif _text_of(child) is not None:
                 yield child
 

@@ -39,7 +39,7 @@ _NO_START = re.compile(rf"{_PREFIX.pattern}|\.\.[ \t]|>>>|__[ \t]")
 LONGEST = 2_000  # characters of marked-up text
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """The lines [first, last) of a paragraph; the text begins at ``column`` of the first line, and has no ``::``."""
 
     first: int
@@ -52,7 +52,7 @@ def translate_rst(data: bytes, name: str) -> DocumentPlan:
     """Translate what readers see, but for literal text and tables, which are counted as untranslated."""
     lines = lines_of(decode_text(data, name))
     bare = [line.rstrip("\r\n") for line in lines]
-    paragraphs, untranslated = list[Block](), list[str]()
+    paragraphs, untranslated = list[TextBlock](), list[str]()
     _read_blocks(bare, paragraphs, untranslated)
     texts = [_marked(_text_of(bare, paragraph)) for paragraph in paragraphs]
     answers = yield texts + [untranslated_text(text) for text in untranslated]
@@ -73,7 +73,7 @@ def _block_end(lines: list[str], number: int, indent: int) -> int:
     return number
 
 
-def _read_blocks(lines: list[str], paragraphs: list[Block], untranslated: list[str]) -> None:
+def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: list[str]) -> None:
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -111,18 +111,18 @@ def _read_blocks(lines: list[str], paragraphs: list[Block], untranslated: list[s
                 number = end
 
 
-def _heading(lines: list[str], number: int) -> Block | None:
+def _heading(lines: list[str], number: int) -> TextBlock | None:
     """The heading whose first line this is: an adornment above and below, or below alone."""
     following = [*lines[number + 1 : number + 3], "", ""]
     if _ADORNMENT.match(lines[number]):
         is_framed = following[0].strip() and following[1].rstrip() == lines[number].rstrip()
-        return Block(number + 1, number + 2, _indent(following[0]), (number, number + 2)) if is_framed else None
+        return TextBlock(number + 1, number + 2, _indent(following[0]), (number, number + 2)) if is_framed else None
     is_long = len(following[0].rstrip()) >= min(4, _width(lines[number].rstrip()))
     is_underlined = _ADORNMENT.match(following[0]) and is_long and not _indent(lines[number])
-    return Block(number, number + 1, 0, (number + 1,)) if is_underlined else None
+    return TextBlock(number, number + 1, 0, (number + 1,)) if is_underlined else None
 
 
-def _paragraph(lines: list[str], first: int, column: int, indent: int) -> Block:
+def _paragraph(lines: list[str], first: int, column: int, indent: int) -> TextBlock:
     """The paragraph from a line's column on, with the lines below it that have the indent."""
     last = first + 1
     while (
@@ -134,15 +134,15 @@ def _paragraph(lines: list[str], first: int, column: int, indent: int) -> Block:
         if _EXPLICIT.match(lines[last], indent) or _heading(lines, last):
             break
         last += 1
-    return Block(first, last, column)
+    return TextBlock(first, last, column)
 
 
-def _text_of(lines: list[str], paragraph: Block) -> str:
+def _text_of(lines: list[str], paragraph: TextBlock) -> str:
     texts = [lines[paragraph.first][paragraph.column :], *lines[paragraph.first + 1 : paragraph.last]]
     return re.sub(r"\s*::$", "", " ".join(text.strip() for text in texts))
 
 
-def _write(lines: list[str], bare: list[str], paragraph: Block, text: str) -> None:
+def _write(lines: list[str], bare: list[str], paragraph: TextBlock, text: str) -> None:
     """Put a translation into the lines of its paragraph, in the proportions of the original."""
     numbers = range(paragraph.first, paragraph.last)
     lengths = [len(bare[number].strip()) for number in numbers]

@@ -15,7 +15,8 @@ from fastattn.ops import backend
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def _numbers_of_heads(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+def _checked_per_head(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+    """``numbers`` as float32 (B, H); InputError unless all are ``low`` to ``high``."""
     numbers = check_float32(name, numbers, "(B, H)")
     check_shape(name, numbers, shape, "one a head")
     if not ((numbers >= low) & (numbers <= high)).all():
@@ -35,13 +36,13 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *
         raise InputError(f"memory: expected places of width {M} for a batch of {B}, got shape {memory.shape}")
     if M > MAX_HEAD_WIDTH:
         raise InputError(f"key: expected a width of at most {MAX_HEAD_WIDTH}, got {M}")
-    strength = _numbers_of_heads("strength", strength, (B, H), 0, MAX_FLOAT32)
-    # Each head is a query: all heads read the same memory.
+    strength = _checked_per_head("strength", strength, (B, H), 0, MAX_FLOAT32)
     ops = backend(device)
+    # All heads read the same memory: each head becomes a query of attention with one head.
     query_BH1M = (ops.unit_vectors(key) * strength[..., None])[:, :, None]
     memory_BN1M = ops.unit_vectors(memory)[:, :, None]
-    empty_BN11 = np.zeros((B, N, 1, 1), np.float32)
-    _, weights_B1HN = attention(query_BH1M, memory_BN1M, empty_BN11, scale=1.0, return_weights=True, device=device)
+    zeros_BN11 = np.zeros((B, N, 1, 1), np.float32)
+    _, weights_B1HN = attention(query_BH1M, memory_BN1M, zeros_BN11, scale=1.0, return_weights=True, device=device)
     return weights_B1HN[:, 0]
 
 
@@ -49,7 +50,7 @@ def interpolate(weights: np.ndarray, previous: np.ndarray, gate: np.ndarray) -> 
     """gate weights + (1 - gate) previous (equation 7): (B, H, N); gate (B, H), 0 to 1."""
     weights, previous = check_float32("weights", weights, "(B, H, N)"), check_float32("previous", previous, "(B, H, N)")
     check_shape("previous", previous, weights.shape, "as the weights have")
-    gate_BH1 = _numbers_of_heads("gate", gate, weights.shape[:2], 0, 1)[..., None]
+    gate_BH1 = _checked_per_head("gate", gate, weights.shape[:2], 0, 1)[..., None]
     return gate_BH1 * weights + (1 - gate_BH1) * previous
 
 
@@ -75,7 +76,7 @@ def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
 def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
     weights = check_float32("weights", weights, "(B, H, N)")
-    exponent_BH1 = _numbers_of_heads("exponent", exponent, weights.shape[:2], 1, MAX_FLOAT32)[..., None]
+    exponent_BH1 = _checked_per_head("exponent", exponent, weights.shape[:2], 1, MAX_FLOAT32)[..., None]
     greatest = weights.max(axis=-1, keepdims=True, initial=0)
     # Weights are divided by the greatest, whose power is then 1: no exponent makes all powers zero.
     powers = (weights / np.where(greatest > 0, greatest, 1)) ** exponent_BH1

@@ -13,7 +13,7 @@ from fastattn.ops.protocol import Ops
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
     """The array, C-contiguous and writeable; InputError unless it is float32 with the axes of one of ``shapes``.
 
-    shapes  as messages write them, such as "(B, T, K)"
+    shapes  the axes as error messages write them, such as "(B, T, K)"; of one axis "(D,)"
     """
     check_dtype(name, array, np.float32)
     if array.ndim not in {shape.count(",") + (shape[-2] != ",") for shape in shapes}:
@@ -56,7 +56,7 @@ def shape_of(name: str, values: Any) -> tuple[int, ...]:
 
 
 def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str = "a row of weight") -> np.ndarray:
-    """A vector that all heads share, or one of each head, as (H, width). ``reason``: what a number belongs to."""
+    """A vector that all heads share, or one of each head, as (H, width); ``reason``: what has one number each."""
     vector_HD = per_head(name, vector, heads, "D")
     if vector_HD.shape[1] != width:
         raise InputError(f"{name}: expected {width} numbers, {reason} each, got {vector_HD.shape[1]}")
@@ -64,9 +64,9 @@ def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str 
 
 
 def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
-    """A parameter (H, *axes), an array of each head; an array (*axes) is repeated for all heads."""
-    shared = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
-    array = check_float32(name, array, shared, f"(H, {', '.join(axes)})")
+    """A parameter as (H, *axes): an array for each head. An array (*axes) is repeated for all heads."""
+    shared_axes = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+    array = check_float32(name, array, shared_axes, f"(H, {', '.join(axes)})")
     if array.ndim == len(axes):
         return np.repeat(array[None], heads, axis=0)
     if len(array) != heads:
@@ -82,7 +82,7 @@ def linear(
 
 
 def project(ops: Ops, x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none") -> np.ndarray:
-    """activation(W x) of each head: (B, T, H, D). W is (D, K), which all heads share, or (H, D, K)."""
+    """activation(W x) of each head: (B, T, H, D). W, the array ``weight``, is (D, K) for all heads, or (H, D, K)."""
     B, T, H, K = x_BTHK.shape
     weight = check_float32(name, weight, "(D, K)", "(H, D, K)")
     if weight.shape[-1] != K or 0 in weight.shape:

@@ -34,7 +34,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import ATTENTION, Unpack, explains_options
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V), and weights (B, H, T, S) or None
-NO_KEY, NAN_KEY = -1, -2  # in place of the best key's number: the query sees no key; its scores are NaN
+NO_KEY, NAN_KEY = -1, -2  # instead of the number of a best key: the query sees no key; its scores are NaN
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Inputs:
 class Soft:
     """The weighted sum of the values (Bahdanau 2015, equation 5): (B, T, H, V)."""
 
-    wants_weights: ClassVar = False
+    wants_weights: ClassVar = False  # whether ``finish`` needs the weights
 
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         return out_BTHV[:, :, 0] if inputs.headless else out_BTHV, weights_BHTS
@@ -104,10 +104,10 @@ class Hard:
         if S:
             weight_BHT = np.take_along_axis(weights_BHTS, best_BHT[..., None], axis=3)[..., 0]
             best_BHT = np.where(weight_BHT == 0, NO_KEY, np.where(np.isnan(weight_BHT), NAN_KEY, best_BHT))
-        return self.take(inputs, best_BHT, True)
+        return self.values_of(inputs, best_BHT, True)
 
-    def take(self, inputs: Inputs, best_BHT: np.ndarray, return_weights: bool) -> Result:
-        """The values of the keys ``best_BHT``, and weights if ``return_weights``; NaN where a key is NAN_KEY."""
+    def values_of(self, inputs: Inputs, best_BHT: np.ndarray, return_weights: bool) -> Result:
+        """The values of the keys ``best_BHT``, NaN for NAN_KEY; with ``return_weights`` their weights too."""
         value_BSGV = inputs.value_BSGV
         (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
         factor_BHT = np.where(best_BHT == NAN_KEY, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
@@ -165,6 +165,8 @@ _SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
 
 
 class AttendOptions(TypedDict, total=False):
+    """The options of ``attend``."""
+
     score: Score
     seen: Seen | tuple[Seen, ...]
     normalizer: Normalizer
@@ -214,10 +216,10 @@ def attend(
     score, normalizer = options.get("score", _SCALED_DOT), options.get("normalizer", _SOFT)
     seen = options.get("seen", _EVERYTHING)
     limits = seen if isinstance(seen, tuple) else (seen,)
-    _check_kind("score", score, Score)
-    _check_kind("normalizer", normalizer, Normalizer)
+    _check_class("score", score, Score)
+    _check_class("normalizer", normalizer, Normalizer)
     for limit in limits:
-        _check_kind("seen", limit, Seen)
+        _check_class("seen", limit, Seen)
     with_weights = check_bool("return_weights", return_weights)
     if value is None and not isinstance(normalizer, Pointer | Saliency):
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
@@ -227,7 +229,7 @@ def attend(
         if isinstance(normalizer, Hard) and normalizer.seed is None:
             best_BHT = most_probable_keys(inputs, score, limits)
         if isinstance(normalizer, Hard) and best_BHT is not None:
-            result, weights_BHTS = normalizer.take(inputs, best_BHT, with_weights)
+            result, weights_BHTS = normalizer.values_of(inputs, best_BHT, with_weights)
         else:
             out, weights_BHTS = soft_attention(inputs, score, limits, with_weights or normalizer.wants_weights)
             result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
@@ -237,7 +239,7 @@ def attend(
     return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS
 
 
-def _check_kind(name: str, option: Any, union: Any) -> None:
+def _check_class(name: str, option: Any, union: Any) -> None:
     if not isinstance(option, union):
         names = ", ".join(class_.__name__ for class_ in union.__args__)
         raise InputError(f"{name}: expected one of {names}, got {type(option).__name__}")
@@ -247,59 +249,57 @@ def checked_inputs(
     device: str, query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, score: Score
 ) -> Inputs:
     """The arrays of ``attend`` with four axes; InputError where they do not fit."""
-    arrays = {"query": query, "key": key, "value": value}
-    checked = {
+    inputs = {
         name: check_float32(name, array, "(B, T, K)", "(B, T, H, K)")
-        for name, array in arrays.items()
+        for name, array in {"query": query, "key": key, "value": value}.items()
         if array is not None or name == "query"
     }
-    headless = checked["query"].ndim == 3
-    for name, array in checked.items():
+    headless = inputs["query"].ndim == 3
+    for name, array in inputs.items():
         if (array.ndim == 3) != headless:
-            raise InputError(f"{name}: expected {checked['query'].ndim} axes as in the query, got shape {array.shape}")
-        checked[name] = array[:, :, None] if headless else array
-    B, _, H, K = checked["query"].shape
+            raise InputError(f"{name}: expected {inputs['query'].ndim} axes as in the query, got shape {array.shape}")
+        inputs[name] = array[:, :, None] if headless else array
+    B, _, H, K = inputs["query"].shape
     if H == 0 or K == 0:
         raise InputError(f"query: expected a head and a width of at least one, got shape {query.shape}")
     if key is None and not isinstance(score, Location):
         raise InputError("key: expected a NumPy array of float32; only Location does without")
-    shape = next((checked[name].shape[:3] for name in ("key", "value") if name in checked), None)
-    if shape is None:
+    key_shape = next((inputs[name].shape[:3] for name in ("key", "value") if name in inputs), None)
+    if key_shape is None:
         assert isinstance(score, Location)
-        shape = B, np.shape(score.weight)[-2] if np.ndim(score.weight) > 1 else 0, H
-    if shape[0] != B or shape[2] == 0 or H % shape[2]:
-        raise InputError(
-            f"key: expected batch {B} and a number of heads that divides {H}, got {shape[0]} and {shape[2]}"
-        )
-    for name, array in checked.items():
+        key_shape = B, np.shape(score.weight)[-2] if np.ndim(score.weight) > 1 else 0, H
+    if key_shape[0] != B or key_shape[2] == 0 or H % key_shape[2]:
+        got = f"{key_shape[0]} and {key_shape[2]}"
+        raise InputError(f"key: expected batch {B} and a number of heads that divides {H}, got {got}")
+    for name, array in inputs.items():
         if array.shape[3] > MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a width of at most {MAX_HEAD_WIDTH}, got {array.shape[3]}")
-    key_BSGK = checked.get("key", np.empty((*shape, 0), np.float32))
-    value_BSGV = checked.get("value", np.zeros((*shape, 1), np.float32))
-    if value_BSGV.shape[:3] != shape or value_BSGV.shape[3] == 0:
-        raise InputError(f"value: expected {shape} as the key has, and a width, got {value_BSGV.shape}")
-    return Inputs(device, checked["query"], key_BSGK, value_BSGV, headless)
+    key_BSGK = inputs.get("key", np.empty((*key_shape, 0), np.float32))
+    value_BSGV = inputs.get("value", np.zeros((*key_shape, 1), np.float32))
+    if value_BSGV.shape[:3] != key_shape or value_BSGV.shape[3] == 0:
+        raise InputError(f"value: expected {key_shape} as the key has, and a width, got {value_BSGV.shape}")
+    return Inputs(device, inputs["query"], key_BSGK, value_BSGV, headless)
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_weights: bool) -> Result:
     """The sums of values weighted by the softmax, and the weights if ``with_weights``."""
-    sentences, limits = _sentences(seen)
+    sentences, limits = _split_sentences(seen)
     if sentences is not None:
-        return _each_sentence(inputs, score, sentences, limits, with_weights)
-    local = [limit for limit in limits if isinstance(limit, LocalPredictive)]
-    if len(local) > 1:
+        return _attend_in_sentences(inputs, score, sentences, limits, with_weights)
+    local_limits = [limit for limit in limits if isinstance(limit, LocalPredictive)]
+    if len(local_limits) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
     if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
-        result = _neighbours(inputs, score, seen[0], with_weights)
+        result = _attend_to_neighbours(inputs, score, seen[0], with_weights)
         if result is not None:
             return result
     view = inputs.view(*seen)
-    if local:
-        return _local_predictive(inputs, score, local[0], view, with_weights)
-    return _in_view(inputs, score, view, with_weights)
+    if local_limits:
+        return _attend_locally(inputs, score, local_limits[0], view, with_weights)
+    return _attend_in_view(inputs, score, view, with_weights)
 
 
-def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
+def _split_sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
     """(the first Sentences in ``seen``, or None; all other items)."""
     first = next((limit for limit in seen if isinstance(limit, Sentences)), None)
     return first, tuple(limit for limit in seen if limit is not first)
@@ -309,14 +309,14 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
     """The most probable key of each query, NO_KEY or NAN_KEY, (B, H, T); None where only weights can tell."""
     if any(isinstance(limit, LocalPredictive) for limit in seen):
         return None
-    sentences, limits = _sentences(seen)
+    sentences, limits = _split_sentences(seen)
     if sentences is not None:
         best_BHT = np.empty(inputs.view().shape[:3], np.int64)
         for queries, keys in sentences.spans(inputs.view()):
             sentence_BHT = most_probable_keys(inputs.sliced(queries, keys), score, limits)
             if sentence_BHT is None:
                 return None
-            best_BHT[:, :, queries] = np.where(sentence_BHT >= 0, sentence_BHT + keys.start, sentence_BHT)
+            best_BHT[:, :, queries] = sentence_BHT + np.where(sentence_BHT >= 0, keys.start, 0)
         return best_BHT
     view = inputs.view(*seen)
     bias, options = None, dict[str, Any]()
@@ -339,44 +339,44 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
     return None if bias is not None and (best_BHT == NAN_KEY).any() else best_BHT
 
 
-def _in_view(inputs: Inputs, score: Score, view: View, with_weights: bool) -> Result:
+def _attend_in_view(inputs: Inputs, score: Score, view: View, with_weights: bool) -> Result:
+    """Attention by the kernels of ``fastattn.attention``."""
     if isinstance(score, Additive):
-        return _additive(inputs, score, view, with_weights)
+        return _attend_additively(inputs, score, view, with_weights)
     product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     bias = None if product.bias is None else checked_bias(product.bias, view)
     arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV
     options = {"scale": product.scale, "softcap": product.softcap, "bias": bias, **view.options()}
-    return _with_weights(attention(*arrays, **options, return_weights=with_weights, device=inputs.device))
+    return _as_result(attention(*arrays, **options, return_weights=with_weights, device=inputs.device))
 
 
-def _with_weights(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
+def _as_result(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
     return (result[0], result[1]) if isinstance(result, tuple) else (result, None)
 
 
 def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
     """A score's bias with four axes; InputError unless it broadcasts to (B, H, T, S)."""
-    checked = view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
-    if any(axis not in (1, size) for axis, size in zip(checked.shape, view.shape)):
+    bias_BHTS = view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
+    if any(axis not in (1, size) for axis, size in zip(bias_BHTS.shape, view.shape)):
         raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {bias.shape}")
-    return checked
+    return bias_BHTS
 
 
-def _additive(inputs: Inputs, score: Additive, view: View, with_weights: bool) -> Result:
+def _attend_additively(inputs: Inputs, score: Additive, view: View, with_weights: bool) -> Result:
     query_BTHD, key_BSGD, vector_HD = score.project(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     value_BSGV = inputs.value_BSGV
     if key_BSGD.shape[2] != value_BSGV.shape[2]:
         value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
     arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
-    return _with_weights(
-        additive_attention(*arrays, **view.options(), return_weights=with_weights, device=inputs.device)
-    )
+    options = {**view.options(), "return_weights": with_weights, "device": inputs.device}
+    return _as_result(additive_attention(*arrays, **options))
 
 
-def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weights: bool) -> Result | None:
-    """Attention by the kernel of graphs; None for scores that it does not compute."""
+def _attend_to_neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weights: bool) -> Result | None:
+    """Attention by the kernel of graphs; None for scores that this kernel does not compute."""
     view = inputs.view()
     B, H, T, S = view.shape
-    starts_N1, indices_E = neighbours.checked(T, S)
+    starts_N1, indices_E = neighbours.checked_arrays(T, S)
     value_BSHV = np.repeat(inputs.value_BSGV, H // inputs.value_BSGV.shape[2], axis=2)
     if isinstance(score, Graph):
         target, source, factor = score.terms(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
@@ -401,36 +401,36 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weigh
     return out_BTHV, weights_BHTS
 
 
-def _local_predictive(inputs: Inputs, score: Score, local: LocalPredictive, view: View, with_weights: bool) -> Result:
-    """Attention by the kernel of local windows; for scores that it lacks, from the weights of another kernel."""
-    centre_BTH = local.centres(inputs.query_BTHK, view)
-    windows_BTH2 = local.windows(centre_BTH, view)
+def _attend_locally(inputs: Inputs, score: Score, limit: LocalPredictive, view: View, with_weights: bool) -> Result:
+    """Attention by the kernel of local windows; for scores that it lacks, by weights that another kernel returns."""
+    centre_BTH = limit.centres(inputs.query_BTHK, view)
+    windows_BTH2 = limit.windows(centre_BTH, view)
     product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
         weights_BHTS = np.empty(view.shape, np.float32) if with_weights else None
         arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
-        out = inputs.ops.local_attention(*arrays, scale=product.scale, decay=local.spread(), weights_BHTS=weights_BHTS)
+        out = inputs.ops.local_attention(*arrays, scale=product.scale, decay=limit.decay(), weights_BHTS=weights_BHTS)
         return out, weights_BHTS
     B, H, T, S = view.shape
     first, stop = (windows_BTH2[..., n].transpose(0, 2, 1)[..., None] for n in (0, 1))
-    inside = (np.arange(S) >= first) & (np.arange(S) < stop)
-    mask = inside if view.mask is None else inside & view.mask
-    _, weights_BHTS = _in_view(inputs, score, replace(view, mask=mask), True)
+    inside_BHTS = (np.arange(S) >= first) & (np.arange(S) < stop)
+    mask = inside_BHTS if view.mask is None else inside_BHTS & view.mask
+    _, weights_BHTS = _attend_in_view(inputs, score, replace(view, mask=mask), True)
     assert weights_BHTS is not None
     distance_BHTS = np.arange(S, dtype=np.float32) - centre_BTH.transpose(0, 2, 1)[..., None]
-    weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(local.spread()))
+    weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(limit.decay()))
     return weighted_sum(weights_BHTS, inputs.value_BSGV), weights_BHTS if with_weights else None
 
 
 def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray:
-    """(B, T, H, V): for each query the sum of the values, weighted."""
+    """The sum of the values for each query, weighted: (B, T, H, V)."""
     B, H, T, S = weights_BHTS.shape
     G, V = value_BSGV.shape[2:]
     finite_BSGV = np.isfinite(value_BSGV)
     zeroed_BGSV = np.where(finite_BSGV, value_BSGV, 0).transpose(0, 2, 1, 3)
     sums = weights_BHTS.reshape(B, G, H // G, T, S) @ zeroed_BGSV[:, :, None]
     out_BTHV = np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
-    # A value that is not finite counts only for queries that see it: 0 times such a value is NaN.
+    # A value that is not finite is added only where its weight is not 0: 0 times such a value would be NaN.
     for b, s, g in np.argwhere(~finite_BSGV.all(axis=3)):
         heads = slice(g * (H // G), (g + 1) * (H // G))
         weight_THI = weights_BHTS[b, heads, :, s].T[..., None]
@@ -440,13 +440,13 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     return out_BTHV
 
 
-_RAGGED_LIMITS = Everything, Padded, Causal, Restricted, LocalMonotonic  # those that attention_ragged has options for
+_RAGGED_LIMITS = Everything, Padded, Causal, Restricted, LocalMonotonic  # limits that are options of attention_ragged
 
 
-def _each_sentence(
+def _attend_in_sentences(
     inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], with_weights: bool
 ) -> Result:
-    """All sentences by one call of ``attention_ragged``, or one by one for weights and for options that it lacks."""
+    """One call of ``attention_ragged``, or a call for each sentence: for weights and options that the former lacks."""
     view = inputs.view()
     spans, (B, H, T, S) = sentences.spans(view), view.shape
     if isinstance(score, Dot | ScaledDot | Content | General) and not with_weights:

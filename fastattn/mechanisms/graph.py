@@ -67,14 +67,14 @@ def graph_attention(
         raise InputError(f"weight: expected a last axis of {F}, the features' width, got shape {weight.shape}")
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"neighbours: expected a Neighbours, got {type(neighbours).__name__}")
-    starts_N1, indices_E = neighbours.checked(N, N)
+    starts_N1, indices_E = neighbours.checked_arrays(N, N)
     ops = backend(device)
     projected_NHV = linear(ops, features, weight.reshape(H * V, F)).reshape(N, H, V)
-    target_BNH, source_BNH, factor = Graph(vector, slope).terms(ops, projected_NHV[None], projected_NHV[None])
+    target_BNH, source_BNH, leaky_slope = Graph(vector, slope).terms(ops, projected_NHV[None], projected_NHV[None])
     terms = np.ascontiguousarray(target_BNH[0]), np.ascontiguousarray(source_BNH[0])
     weights_EH = np.empty((len(indices_E), H), np.float32) if check_bool("return_weights", return_weights) else None
-    graph = projected_NHV, starts_N1, indices_E
-    out_NHV = ops.graph_attention(*graph, terms=terms, factor=factor, weights_EH=weights_EH)
+    graph_arrays = projected_NHV, starts_N1, indices_E
+    out_NHV = ops.graph_attention(*graph_arrays, terms=terms, factor=leaky_slope, weights_EH=weights_EH)
     out = out_NHV.mean(axis=1) if check_bool("average", average) else out_NHV.reshape(N, H * V)
     return out if weights_EH is None else (out, weights_EH)
 
@@ -95,9 +95,8 @@ def semantic_attention(
     if weight.shape[1] != D or 0 in (P, N, D, Q):
         raise InputError(f"weight: expected a last axis of {D}, the features' width, got shape {weight.shape}")
     if bias.shape != (Q,) or vector.shape != (Q,):
-        raise InputError(
-            f"bias and vector: expected {Q} numbers, a row of weight each, got {len(bias)} and {len(vector)}"
-        )
+        got = f"{len(bias)} and {len(vector)}"
+        raise InputError(f"bias and vector: expected {Q} numbers, a row of weight each, got {got}")
     ops = backend(device)
     hidden_NQ = linear(ops, features.reshape(P * N, D), weight, bias, "tanh")
     scores_P = linear(ops, hidden_NQ, vector[None]).reshape(P, N).mean(axis=1, dtype=np.float64)
@@ -119,25 +118,23 @@ def heterogeneous_attention(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two-level attention over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and the paths' weights (P,).
 
-    Each meta-path has neighbours and vectors of its own. ``graph_attention`` and the ELU make features of each, which
-    ``semantic_attention`` then combines.
+    Each meta-path has neighbours and vectors of its own. ``graph_attention`` and the ELU make features for each of
+    them, and ``semantic_attention`` combines these features.
     features  h (N, F);  weight  (H, V, F), which all meta-paths share;  vectors  (P, H, 2 V)
     """
     vectors = check_float32("vectors", vectors, "(P, H, 2 V)")
     if not isinstance(metapaths, Sequence):
         raise InputError(f"metapaths: expected a list of Neighbours, got {type(metapaths).__name__}")
     if len(vectors) != len(metapaths) or not len(vectors):
-        raise InputError(
-            f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"
-        )
-    outputs = [
-        graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)
-    ]
-    semantic = semantic_weight, semantic_bias, semantic_vector
-    return semantic_attention(np.stack([_elu(x) for x in outputs]), *semantic, device=device)
+        expected, got = f"one for each of {len(metapaths)} meta-paths, at least one", len(vectors)
+        raise InputError(f"vectors: expected {expected}, got {got}")
+    pairs = zip(vectors, metapaths)
+    outputs = [graph_attention(features, weight, vector, metapath, device=device) for vector, metapath in pairs]
+    features = np.stack([_elu(output) for output in outputs])
+    return semantic_attention(features, semantic_weight, semantic_bias, semantic_vector, device=device)
 
 
 def _elu(x: np.ndarray) -> np.ndarray:
     """x, or e**x - 1 below zero (Clevert 2016), as 2 t / (1 - t) for t = tanh(x / 2), which is precise near zero."""
-    half = np.tanh(np.minimum(x, 0) * np.float32(0.5))
-    return np.maximum(x, 0) + 2 * half / (1 - half)
+    t = np.tanh(np.minimum(x, 0) * np.float32(0.5))
+    return np.maximum(x, 0) + 2 * t / (1 - t)

@@ -14,12 +14,11 @@ from fastattn.ops import backend
 MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
 
 
-def _positions(positions: Any, low: int = 0) -> np.ndarray:
+def _checked_integers(positions: Any, low: int = 0) -> np.ndarray:
     """Positions as int64 [P]: 0, 1, ... if ``positions`` is a count, else the integers themselves."""
     shape = shape_of("positions", positions)
     if shape == ():
-        count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
-        return np.arange(count)
+        return np.arange(int(check_integers("positions", positions, (), 0, MAX_POSITIONS)))
     if len(shape) != 1:
         raise InputError(f"positions: expected a count or one axis of them, got shape {shape}")
     return check_integers("positions", positions, shape, low, 1 << 40)
@@ -44,7 +43,7 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
                  the authors' code
     """
-    width, positions_P = _even_width("width", width), _positions(positions, -(1 << 40))
+    width, positions_P = _even_width("width", width), _checked_integers(positions, -(1 << 40))
     if len(positions_P) * width > MAX_NUMBERS:
         raise InputError(f"positions: expected at most 2**32 numbers, got {len(positions_P)} times {width}")
     angle_PK = _angles(positions_P, width, base)
@@ -55,9 +54,9 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
 
 
 def learned(table: np.ndarray, positions: Any) -> np.ndarray:
-    """Rows of a learned table (L, D): its first ``positions`` rows, or those of integers [P]."""
+    """Rows of a learned table (L, D): the first ``positions`` rows, or the rows that integers [P] name."""
     table = check_float32("table", table, "(L, D)")
-    positions_P = _positions(positions)
+    positions_P = _checked_integers(positions)
     if len(positions_P) and int(positions_P.max()) >= len(table):
         raise InputError(f"positions: expected 0 to {len(table) - 1}, the table's, got {int(positions_P.max())}")
     return table[positions_P]
@@ -65,7 +64,7 @@ def learned(table: np.ndarray, positions: Any) -> np.ndarray:
 
 def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
     """x (B, T, D) plus a vector for each position, (T, D)."""
-    x, positions_TD = _checked_positions(x, positions_TD)
+    x, positions_TD = _checked_vectors(x, positions_TD)
     if x.shape[2] != positions_TD.shape[1]:
         raise InputError(f"positions: expected a width of {x.shape[2]} as x has, got {positions_TD.shape[1]}")
     return x + positions_TD
@@ -73,11 +72,11 @@ def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
 
 def concatenate_positions(x: np.ndarray, positions_TE: np.ndarray) -> np.ndarray:
     """x (B, T, D), each position followed by its vector (T, E): (B, T, D + E)."""
-    x, positions_TE = _checked_positions(x, positions_TE)
+    x, positions_TE = _checked_vectors(x, positions_TE)
     return np.concatenate([x, np.broadcast_to(positions_TE, (len(x), *positions_TE.shape))], axis=2)
 
 
-def _checked_positions(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _checked_vectors(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, positions_TD = check_float32("x", x, "(B, T, D)"), check_float32("positions", positions_TD, "(T, D)")
     if x.shape[1] != len(positions_TD):
         raise InputError(f"positions: expected {x.shape[1]}, one for each of x's, got {len(positions_TD)}")
@@ -104,15 +103,15 @@ def rotary(
     rotated_width = _even_width("width", K if width is None else width)
     if rotated_width > K:
         raise InputError(f"width: expected at most {K}, the head's width, got {rotated_width}")
-    positions_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
+    positions_T = np.arange(T) if positions is None else _checked_integers(positions, -(1 << 40))
     if len(positions_T) != T:
         raise InputError(f"positions: expected {T}, one for each of x's, got {len(positions_T)}")
     angle_TK = _angles(positions_T, rotated_width, base)
     ops = backend(device)
     rows_NE = ops.as_rows(x.reshape(B * T, math.prod(x.shape[2:])).copy())
-    rows_N = np.tile(np.arange(T, dtype=np.int32), B)
+    table_rows_N = np.tile(np.arange(T, dtype=np.int32), B)
     tables = np.cos(angle_TK).astype(np.float32), np.sin(angle_TK).astype(np.float32)
-    ops.rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K, K, check_bool("interleaved", interleaved))
+    ops.rotate(rows_NE, table_rows_N, *tables, 0, rows_NE.shape[1] // K, K, check_bool("interleaved", interleaved))
     return np.asarray(rows_NE).reshape(x.shape)
 
 
@@ -132,7 +131,7 @@ def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetri
     slopes_H, distance_L = alibi_slopes(heads), _distances(heads, queries, keys, offset)
     if check_bool("symmetric", symmetric):
         distance_L = -np.abs(distance_L)
-    return _by_distance(slopes_H[:, None] * distance_L.astype(np.float32), int(queries), int(keys))
+    return _bias_at_distances(slopes_H[:, None] * distance_L.astype(np.float32), int(queries), int(keys))
 
 
 def t5_bias(
@@ -145,16 +144,15 @@ def t5_bias(
     max_distance   keys at this distance or farther are in the last bucket
     """
     table = check_float32("table", table, "(buckets, H)")
-    least = 4 if check_bool("bidirectional", bidirectional) else 2
-    buckets, exact = len(table), len(table) // least
+    least_buckets = 4 if check_bool("bidirectional", bidirectional) else 2
+    buckets, exact_buckets = len(table), len(table) // least_buckets
     max_distance = check_count("max_distance", max_distance)
-    if exact < 1 or max_distance <= exact:
-        raise InputError(
-            f"table: expected {least} buckets or more, fewer exact ones than {max_distance}, got {buckets}"
-        )
+    if exact_buckets < 1 or max_distance <= exact_buckets:
+        expected = f"{least_buckets} buckets or more, fewer exact ones than {max_distance}"
+        raise InputError(f"table: expected {expected}, got {buckets}")
     distance_L = _distances(table.shape[1], queries, keys, offset)
     bucket_L = relative_buckets(distance_L, buckets, max_distance, bidirectional)
-    return _by_distance(np.ascontiguousarray(table[bucket_L].T), int(queries), int(keys))
+    return _bias_at_distances(np.ascontiguousarray(table[bucket_L].T), int(queries), int(keys))
 
 
 def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
@@ -169,8 +167,8 @@ def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
     return np.arange(1 - T, max(S, 1)) - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
 
 
-def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """The bias (H, T, S), from the bias of each of ``_distances``: the row of a query is a window of ``bias_HL``."""
+def _bias_at_distances(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
+    """The bias (H, T, S) whose value at each of ``_distances`` is in ``bias_HL``: a query's row is a window of it."""
     if queries == 0 or keys == 0:
         return np.empty((len(bias_HL), queries, keys), np.float32)
     windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]

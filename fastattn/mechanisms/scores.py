@@ -1,7 +1,7 @@
 """Scores: how well a query and a key agree. Each is a small frozen object that ``attend`` takes as ``score``.
 
-All but Additive and Graph become dot products of changed queries and keys, for one kernel; see ``Product``. Parameters
-are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
+Additive and Graph have kernels of their own. All others are dot products of changed queries and keys: see ``Product``.
+Parameters are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Product(NamedTuple):
     bias: np.ndarray | None = None
 
 
-def _same_width(query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> None:
+def _check_same_width(query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> None:
     if query_BTHK.shape[3] != key_BSGK.shape[3]:
         raise InputError(f"key: expected the query's width {query_BTHK.shape[3]}, got {key_BSGK.shape[3]}")
 
@@ -35,7 +35,7 @@ class Dot:
     """q . k (Luong 2015, equation 8, dot)."""
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        _same_width(query_BTHK, key_BSGK)
+        _check_same_width(query_BTHK, key_BSGK)
         return Product(query_BTHK, key_BSGK)
 
 
@@ -53,7 +53,7 @@ class ScaledDot:
     bias: np.ndarray | None = None
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        _same_width(query_BTHK, key_BSGK)
+        _check_same_width(query_BTHK, key_BSGK)
         scale = max(query_BTHK.shape[3], 1) ** -0.5 if self.scale is None else check_number("scale", self.scale)
         softcap = 0.0 if self.softcap is None else check_number("softcap", self.softcap, 0)
         return Product(query_BTHK, key_BSGK, scale, softcap, self.bias)
@@ -69,27 +69,24 @@ class Content:
     sharpness: float = 1.0
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        _same_width(query_BTHK, key_BSGK)
-        return Product(
-            ops.unit_vectors(query_BTHK), ops.unit_vectors(key_BSGK), check_number("sharpness", self.sharpness, 0)
-        )
+        _check_same_width(query_BTHK, key_BSGK)
+        scale = check_number("sharpness", self.sharpness, 0)
+        return Product(ops.unit_vectors(query_BTHK), ops.unit_vectors(key_BSGK), scale)
 
 
 @dataclass(frozen=True, eq=False)
 class General:
     """q W k, bilinear (Luong 2015, equation 8, general), of queries of width Q and keys of width K.
 
-    weight  (Q, K), or (H, Q, K): each head's
+    weight  (Q, K), which all heads share, or (H, Q, K)
     """
 
     weight: np.ndarray
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         weight = check_float32("weight", self.weight, "(Q, K)", "(H, Q, K)")
-        if weight.shape[-1] != key_BSGK.shape[3]:
-            raise InputError(
-                f"weight: expected a last axis of {key_BSGK.shape[3]}, the key's width, got {weight.shape}"
-            )
+        if weight.shape[-1] != (K := key_BSGK.shape[3]):
+            raise InputError(f"weight: expected a last axis of {K}, the key's width, got {weight.shape}")
         return Product(project(ops, query_BTHK, "weight", np.ascontiguousarray(weight.swapaxes(-1, -2))), key_BSGK)
 
 
@@ -159,25 +156,25 @@ class Graph:
 
     def terms(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """The two terms of the sum a . [q; k], (B, T, H) and (B, S, H), and the slope."""
-        _same_width(query_BTHK, key_BSGK)
+        _check_same_width(query_BTHK, key_BSGK)
         H, K = query_BTHK.shape[2:]
-        vector_HA = vector_per_head("vector", self.vector, H, 2 * K, "of a query and a key")
+        vector_HK2 = vector_per_head("vector", self.vector, H, 2 * K, "of a query and a key")
         key_BSHK = np.repeat(key_BSGK, H // key_BSGK.shape[2], axis=2)
-        halves = (np.ascontiguousarray(half[:, None]) for half in (vector_HA[:, :K], vector_HA[:, K:]))
+        halves = (np.ascontiguousarray(half[:, None]) for half in (vector_HK2[:, :K], vector_HK2[:, K:]))
         target, source = (project(ops, x, "vector", half)[..., 0] for x, half in zip((query_BTHK, key_BSHK), halves))
         return target, source, check_number("slope", self.slope)
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        """The score as a bias of products that are zero, for keys that are not limited to a graph's neighbours."""
+        """The score as a bias beside products that are zero: for keys that are not a graph's neighbours alone."""
         target_BTH, source_BSH, slope = self.terms(ops, query_BTHK, key_BSGK)
         (B, T, H), S = target_BTH.shape, source_BSH.shape[1]
-        bias_BHTS, lower_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)
+        bias_BHTS, scaled_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)
         choose = np.maximum if slope <= 1 else np.minimum  # of x and slope x: the LeakyReLU
         for b, h in np.ndindex(B, H):
             bias_TS = np.add(target_BTH[b, :, h, None], source_BSH[b, :, h], out=bias_BHTS[b, h])
-            choose(bias_TS, np.multiply(bias_TS, np.float32(slope), out=lower_TS), out=bias_TS)
-        empty_query, empty_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
-        return Product(empty_query, empty_key, bias=bias_BHTS)
+            choose(bias_TS, np.multiply(bias_TS, np.float32(slope), out=scaled_TS), out=bias_TS)
+        zero_query, zero_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
+        return Product(zero_query, zero_key, bias=bias_BHTS)
 
 
 Score: TypeAlias = Dot | ScaledDot | Content | General | Location | Additive | Graph

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.array_attention.arguments import check_dtype, sides_of
+from fastattn.array_attention.arguments import check_dtype, seen_sides
 from fastattn.errors import InputError, check_count, described
 from fastattn.mechanisms.arrays import check_integers, check_number, project, shape_of, vector_per_head
 from fastattn.ops.protocol import Ops
@@ -45,20 +45,15 @@ class View:
         return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
 
     def options(self) -> dict[str, Any]:
-        return {
-            "lengths": self.lengths_B,
-            "causal": self.causal,
-            "offset": self.offset_B,
-            "window": self.window,
-            "mask": self.mask,
-        }
+        ranges = {"lengths": self.lengths_B, "causal": self.causal, "offset": self.offset_B, "window": self.window}
+        return {**ranges, "mask": self.mask}
 
     def ranges(self) -> np.ndarray:
-        """[B, T, 2] int64: the first key that a query sees, and the key behind its last; the mask does not count."""
+        """[B, T, 2] int64: the first key that a query sees, and the key behind its last, before the mask."""
         B, _, T, S = self.shape
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
-        sides = sides_of(self.causal, self.window or (None, None))
+        sides = seen_sides(self.causal, self.window or (None, None))
         seen_BT2 = self.ops.seen_around(np.arange(B + 1) * T, lengths_B, offset_B, *sides).reshape(B, T, 2)
         first, stop = seen_BT2[..., 0], seen_BT2[..., 1]
         stop = np.maximum(stop, 0)
@@ -111,13 +106,13 @@ class Causal:
 
 @dataclass(frozen=True)
 class Restricted:
-    """``size`` keys around position t, from t - size // 2 on: O(r n d) for size r (Vaswani 2017, section 4)."""
+    """``size`` keys around position t, from t - size // 2 on; the work is O(size T K) (Vaswani 2017, section 4)."""
 
     size: int
 
     def limit(self, view: View) -> View:
         size = min(check_count("size", self.size), FAR)
-        return _narrowed(view, size // 2, (size - 1) // 2)
+        return _with_window(view, size // 2, (size - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -128,10 +123,11 @@ class LocalMonotonic:
 
     def limit(self, view: View) -> View:
         distance = int(check_integers("distance", self.distance, (), 0, FAR))
-        return _narrowed(view, distance, distance)
+        return _with_window(view, distance, distance)
 
 
-def _narrowed(view: View, left: int, right: int) -> View:
+def _with_window(view: View, left: int, right: int) -> View:
+    """The view with this window, or with what both windows show."""
     if view.window is not None:
         left, right = min(left, view.window[0]), min(right, view.window[1])
     return replace(view, window=(left, right))
@@ -144,9 +140,8 @@ class Mask:
     mask: np.ndarray
 
     def limit(self, view: View) -> View:
-        mask = self.mask
-        check_dtype("mask", mask, np.bool_)
-        mask = view.four_axes(mask)
+        check_dtype("mask", self.mask, np.bool_)
+        mask = view.four_axes(self.mask)
         if mask.ndim != 4 or any(axis not in (1, size) for axis, size in zip(mask.shape, view.shape)):
             raise InputError(f"mask: expected a shape that broadcasts to {view.shape}, got {self.mask.shape}")
         return replace(view, mask=mask if view.mask is None else view.mask & mask)
@@ -172,8 +167,8 @@ class Neighbours:
         shape = shape_of("edges", edges)
         if shape != (0,) and shape[1:] != (2,):
             raise InputError(f"edges: expected pairs of nodes, got shape {shape}")
-        pairs_E2 = check_integers("edges", edges if shape[0] else np.empty(shape, int), shape, 0, nodes - 1)
-        pairs_E2 = pairs_E2.reshape(-1, 2)
+        edges = edges if shape[0] else np.empty(shape, int)
+        pairs_E2 = check_integers("edges", edges, shape, 0, nodes - 1).reshape(-1, 2)
         pairs = [pairs_E2, pairs_E2[:, ::-1]]
         if self_loops:
             pairs.append(np.repeat(np.arange(nodes)[:, None], 2, axis=1))
@@ -181,7 +176,7 @@ class Neighbours:
         starts = np.searchsorted(pairs_E2[:, 0], np.arange(nodes + 1))
         return cls(starts, np.ascontiguousarray(pairs_E2[:, 1]))
 
-    def checked(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
+    def checked_arrays(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
         """(starts, indices), int64; InputError unless they are a graph of ``nodes`` nodes and ``keys`` keys."""
         indices_E = check_integers("indices", self.indices, shape_of("indices", self.indices), 0, keys - 1)
         if indices_E.ndim != 1:
@@ -193,7 +188,7 @@ class Neighbours:
 
     def limit(self, view: View) -> View:
         _, _, T, S = view.shape
-        starts_N1, indices_E = self.checked(T, S)
+        starts_N1, indices_E = self.checked_arrays(T, S)
         mask_TS = np.zeros((T, S), bool)
         mask_TS[np.repeat(np.arange(T), np.diff(starts_N1)), indices_E] = True
         if np.count_nonzero(mask_TS) < len(indices_E):
@@ -235,7 +230,7 @@ class LocalPredictive:
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 
-    def spread(self) -> float:
+    def decay(self) -> float:
         """1 / (2 sigma**2), within float32 for any distance; for distance 0 only a key at the position has a weight."""
         return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
@@ -251,20 +246,20 @@ class Sentences:
     key_starts: Any = None
 
     def spans(self, view: View) -> list[tuple[slice, slice]]:
+        """The queries and the keys of each sentence, as slices."""
         batch, _, queries, keys = view.shape
         if batch != 1:
             raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}")
         key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
-        slices = []
+        slices = []  # of queries, of keys
         for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):
             starts = check_integers(name, starts, shape_of(name, starts), 0, rows)
             if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != rows or (np.diff(starts) < 0).any():
                 raise InputError(f"{name}: expected to rise from 0 to {rows}")
             slices.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
         if len(slices[0]) != len(slices[1]):
-            raise InputError(
-                f"key_starts: expected {len(slices[0])} sentences, as in query_starts, got {len(slices[1])}"
-            )
+            expected, got = map(len, slices)
+            raise InputError(f"key_starts: expected {expected} sentences, as in query_starts, got {got}")
         return list(zip(*slices))
 
 

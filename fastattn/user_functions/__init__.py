@@ -8,6 +8,6 @@ once, whole numbers that depend on the key wrap around: they are int32, or int64
 number beyond 32 bits takes part.
 
 ``compile_function`` (plan.py) reads a function's source (source.py), rewrites it without branches (rewrite.py), and
-makes a handle, whose Numba type (function_type.py) names the content. Kernels take handles and call the functions of
-kernels/attention/masks.py.
+makes a handle, whose Numba type (function_type.py) is named by a hash of all this. Kernels take handles and call the
+functions of kernels/attention/masks.py.
 """

@@ -49,18 +49,20 @@ _as_float, _as_truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
 class Variants:
-    def __init__(self, kind: str, rewritten: NewSource, captured: tuple):
-        self.kind, self.rewritten, self.captured = kind, rewritten, captured
+    """The variants of a user's function: why one is lacking, and the compiled function."""
+
+    def __init__(self, kind: str, new_source: NewSource, captured_types: tuple):
+        self.kind, self.new_source, self.captured_types = kind, new_source, captured_types
         self._reasons: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without compiled code: Numba's own cache pickles the types of arguments."""
-        return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
+        return {"kind": self.kind, "new_source": self.new_source, "captured_types": self.captured_types, "_reasons": {}}
 
     @lazy
     def compiled(self) -> Any:
         """The compiled function for kernels, in the variants that ``why_not`` allows."""
-        return compiled_of(self.rewritten)
+        return compile_source(self.new_source)
 
     def why_not(self, variant: str) -> str:
         """Why there is no "lanes", "scalar" or "ranges" variant, in one line; "" if there is."""
@@ -71,45 +73,47 @@ class Variants:
         return self._reasons[variant]
 
     def _compile(self, parameters: tuple) -> str:
-        argument_types = (*parameters, *self.captured)
+        """Compile the variant with these parameters; the reason in one line where that is impossible, else ""."""
+        argument_types = (*parameters, *self.captured_types)
         FAILURES.clear()
         try:
             self.compiled.compile(argument_types)
         except errors.NumbaError as error:
-            return _reason(self.rewritten, error)
+            return _reason(self.new_source, error)
         result = self.compiled.overloads[argument_types].signature.return_type
         if parameters[-1] == RANGE:
             is_valid = result in (TRUTH, types.boolean)
         else:
             is_valid = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
-        return "" if is_valid else f"{self.rewritten.location}: it returns {name_of(result)}"
+        return "" if is_valid else f"{self.new_source.location}: it returns {name_of(result)}"
 
-    def best(self) -> str:
+    def best_variant(self) -> str:
         """ "lanes", or else "scalar"; InputError if there is neither."""
         if not self.why_not("lanes"):
             return "lanes"
-        reason = self.why_not("scalar")
-        if reason:
+        if reason := self.why_not("scalar"):
             raise InputError(f"{self.kind}: {reason}")
         return "scalar"
 
 
 @intrinsic
 def captured_of(typing_context, function):
+    """The captured values of a function, in a compiled loop."""
+
     def generate(context, builder, signature, arguments):
         (address,) = arguments
-        pairs = zip(function.variants.captured, function.offsets)
+        pairs = zip(function.variants.captured_types, function.offsets)
         values = [_load(context, builder, type_, builder.add(address, I64(offset))) for type_, offset in pairs]
         return context.make_tuple(builder, signature.return_type, values)
 
-    return types.Tuple(function.variants.captured)(function), generate
+    return types.Tuple(function.variants.captured_types)(function), generate
 
 
 def _load(context, builder, type_, address):
-    stored = F32 if type_ == types.float32 else I64
+    stored_type = F32 if type_ == types.float32 else I64
     if isinstance(type_, Table):
-        stored = context.get_value_type(type_)
-    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
+        stored_type = context.get_value_type(type_)
+    value = builder.load(builder.inttoptr(address, stored_type.as_pointer()))
     value.align = 8
     return builder.icmp_unsigned("!=", value, I64(0)) if type_ == types.boolean else value
 
@@ -131,10 +135,10 @@ class UserFunctionType(types.Type):
         call = self.variants.compiled
 
         def in_lanes(function, score, b, h, t, s, count):
-            captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
+            captured, ln_2, log2_e = captured_of(function), splat(_LN_2), splat(_LOG2_E)
             for k in range(0, count, LANES):
-                changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
-                store(_as_float_lanes(changed) * up, score + k * 4)
+                changed = call(load(score + k * 4) * ln_2, b, h, t, ramp(s + k), *captured)
+                store(_as_float_lanes(changed) * log2_e, score + k * 4)
 
         def one_by_one(function, score, b, h, t, s, count):
             captured = captured_of(function)
@@ -142,7 +146,7 @@ class UserFunctionType(types.Type):
                 changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
                 store_scalar(_as_float(changed) * _LOG2_E, score + k * 4)
 
-        return in_lanes if self.variants.best() == "lanes" else one_by_one
+        return in_lanes if self.variants.best_variant() == "lanes" else one_by_one
 
     def write_loop(self) -> Callable:
         """The implementation of ``write_seen``."""
@@ -159,7 +163,7 @@ class UserFunctionType(types.Type):
                 if not _as_truth(call(b, h, t, s + k, *captured)):
                     store_byte(0, target + k)
 
-        return in_lanes if self.variants.best() == "lanes" else one_by_one
+        return in_lanes if self.variants.best_variant() == "lanes" else one_by_one
 
     def state_of_ranges(self) -> Callable:
         """The implementation of ``tile_state``."""
@@ -169,24 +173,24 @@ class UserFunctionType(types.Type):
 
         def state(function, b, h, t_first, t_last, s_first, s_last):
             queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)
-            may = truth_bits(call(b, h, queries, keys, *captured_of(function)))
-            return SOME if may == 3 else (ALL if may == 1 else NONE)
+            possible_truths = truth_bits(call(b, h, queries, keys, *captured_of(function)))
+            return SOME if possible_truths == 3 else (ALL if possible_truths == 1 else NONE)
 
         return state
 
 
 class Handle:
-    """A function with its present captured values, for a kernel; subclasses are arrays of ctypes that hold the values.
+    """A function with its present captured values, for a kernel; subclasses are ctypes arrays that hold the values.
 
     Each content has a subclass: Numba tells the type of a buffer by its Python class, in a tenth of a microsecond.
     """
 
     _numba_type_: UserFunctionType
     address: int
-    arrays: tuple  # the captured values: keeps arrays alive whose addresses the handle holds
+    captured: Any  # the captured values: they keep arrays alive whose addresses the handle holds
 
 
-# Digest -> the class of its handles. No class is ever deleted: Numba's keys are their addresses, and code stays loaded.
+# Digest -> the class of its handles. No class is ever deleted: Numba's keys are class addresses, and code stays loaded.
 _classes: dict[str, type[Handle]] = {}
 MAX_CLASSES = 1000  # each takes 0.2 MB, or 9 MB where this process compiles it
 
@@ -198,10 +202,8 @@ def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size
     """
     if digest not in _classes:
         if len(_classes) >= MAX_CLASSES:
-            raise InputError(
-                f"expected at most {MAX_CLASSES} functions of different source in a process; numbers that differ can "
-                "be variables outside, for which nothing is compiled anew"
-            )
+            hint = "numbers that differ can be variables outside, for which nothing is compiled anew"
+            raise InputError(f"expected at most {MAX_CLASSES} functions of different source in a process; {hint}")
         content = {"_numba_type_": UserFunctionType(digest, variants, offsets)}
         class_ = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
         _classes.setdefault(digest, class_)  # another thread may have been quicker
@@ -225,21 +227,21 @@ register_form(UserFunctionType, I64)
 
 
 @unbox(UserFunctionType)
-def _unbox_function(kind, value, c):
+def _unbox_function(type_, value, c):
     address = c.pyapi.object_getattr_string(value, "address")
     native = c.pyapi.long_as_longlong(address)
     c.pyapi.decref(address)
     return NativeValue(native)
 
 
-def compiled_of(rewritten: NewSource) -> Any:
+def compile_source(new_source: NewSource) -> Any:
     """Compile the rewritten function, and the functions that it calls, for kernels."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
-    names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
-    names |= {name: function for name, (_, function) in rewritten.scalar_functions.items()}
-    module = ast.Module([rewritten.definition], [])
-    code = compile(module, rewritten.file, "exec", dont_inherit=True)
+    names |= {name: compile_source(call) for name, call in new_source.calls.items()}
+    names |= {name: function for name, (_, function) in new_source.scalar_functions.items()}
+    module = ast.Module([new_source.definition], [])
+    code = compile(module, new_source.file, "exec", dont_inherit=True)
     (function_code,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return inner(FunctionType(function_code, names, "user_function"))
 
@@ -247,22 +249,22 @@ def compiled_of(rewritten: NewSource) -> Any:
 _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
-def _reason(rewritten: NewSource, error: errors.NumbaError) -> str:
+def _reason(new_source: NewSource, error: errors.NumbaError) -> str:
     """Why the function cannot be compiled, in one line, with the innermost location in the user's code."""
-    fault = FAILURES[-1] if FAILURES else _numba_reason(rewritten, error)
-    if rewritten.branch_reason and "if or while" in fault:
-        fault = f"{fault} ({rewritten.branch_reason})"
-    files = {os.path.basename(function.file): function.file for function in _with_callees(rewritten)}
+    fault = FAILURES[-1] if FAILURES else _numba_reason(new_source, error)
+    if new_source.branch_reason and "if or while" in fault:
+        fault = f"{fault} ({new_source.branch_reason})"
+    files = {os.path.basename(source.file): source.file for source in _all_sources(new_source)}
     for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {fault}"
-    return f"{rewritten.location}: {fault}"
+    return f"{new_source.location}: {fault}"
 
 
-def _numba_reason(rewritten: NewSource, error: errors.NumbaError) -> str:
+def _numba_reason(new_source: NewSource, error: errors.NumbaError) -> str:
     """The reason for an error of Numba that no operation reported, in words for users."""
-    for caller in _with_callees(rewritten):
-        for name, (called, function) in caller.scalar_functions.items():
+    for source in _all_sources(new_source):
+        for name, (called, function) in source.scalar_functions.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
                 return f"a call of {called}, which is not supported here"
     if "unify" in str(error):
@@ -270,5 +272,6 @@ def _numba_reason(rewritten: NewSource, error: errors.NumbaError) -> str:
     return f"Numba cannot compile it ({type(error).__name__})"
 
 
-def _with_callees(rewritten: NewSource) -> list[NewSource]:
-    return [rewritten, *(callee for call in rewritten.calls.values() for callee in _with_callees(call))]
+def _all_sources(new_source: NewSource) -> list[NewSource]:
+    """The source and those of all functions that it calls, directly or not."""
+    return [new_source, *(callee for call in new_source.calls.values() for callee in _all_sources(call))]

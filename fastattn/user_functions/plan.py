@@ -1,6 +1,6 @@
-"""Compiles a user's function: from Python to a handle for kernels, whose Numba type has a hash of the content as name.
+"""Compiles a user's function: from Python to a handle for kernels, whose Numba type is named by a hash of the content.
 
-Each call passes the present values of captured variables, those that a function reads beside its parameters; a changed
+Each call passes the present values of the captured variables, which a function reads beside its parameters; a changed
 value compiles nothing. A plan is kept by the code of its function, and serves other functions of the same code that
 call the same functions.
 """
@@ -25,7 +25,7 @@ from fastattn.user_functions.source import (
     location_of,
     packing_for,
     type_name_of,
-    unwrapped,
+    unwrap,
     value_of,
     words_of,
 )
@@ -35,35 +35,35 @@ PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
 
 
 class Plan:
-    """A rewritten function, and a class of handles for each combination of types of captured values so far."""
+    """A rewritten function, and classes of handles: one for each combination of types that captured values have had."""
 
     def __init__(self, function: FunctionType, kind: str):
         self.kind, self.inputs = kind, PlanInputs()
         try:
-            self.rewritten = NewSource(function, (), self.inputs)
+            self.new_source = NewSource(function, (), self.inputs)
         except RecursionError:
             raise InputError(f"{location_of(function.__code__)} is too deeply nested") from None
         self.inputs.stack.clear()
-        self.text = f"{kind}\n{self.rewritten.text()}"
+        self.text = f"{kind}\n{self.new_source.text()}"
         self.handle_classes: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
 
     def serves(self, function: FunctionType) -> bool:
         """Whether this function, of the plan's code, calls functions of the same code and reads the same constants."""
         functions, constants = self.inputs.functions, self.inputs.constants
         with suppress(*LOOKUP_ERRORS):
-            return all(unwrapped(follow(function, path)).__code__ is code for path, code in functions) and all(
+            return all(unwrap(follow(function, path)).__code__ is code for path, code in functions) and all(
                 follow(function, path) is value for path, value in constants
             )
         return False
 
     def bind(self, function: FunctionType) -> Handle:
         """The function's handle with the present captured values; InputError for a value that cannot be passed."""
-        captured = [type_name_of(variable, value_of(function, variable)) for variable in self.rewritten.captured]
+        captured = [type_name_of(variable, value_of(function, variable)) for variable in self.new_source.captured]
         values = [value for _, value in captured]
         class_, packing = self.handle_class_for(tuple(name for name, _ in captured))
         handle: Any = class_()
         packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
-        handle.address, handle.arrays = ctypes.addressof(handle), values
+        handle.address, handle.captured = ctypes.addressof(handle), values
         return handle
 
     def handle_class_for(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
@@ -71,7 +71,7 @@ class Plan:
         if names not in self.handle_classes:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
             packing, offsets = packing_for(names)
-            variants = Variants(self.kind, self.rewritten, tuple(map(type_of, names)))
+            variants = Variants(self.kind, self.new_source, tuple(map(type_of, names)))
             self.handle_classes[names] = handle_class(digest, variants, tuple(offsets), packing.size), packing
         return self.handle_classes[names]
 
@@ -81,21 +81,19 @@ _MAX_PLANS = 8  # for functions of one code
 
 @lru_cache(1000)
 def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
+    """The plans for functions of one code, newest first; ``plan_of`` adds them."""
     return []
 
 
 def python_function(function: Any, kind: str) -> FunctionType:
     """The Python function of a plain or compiled function; InputError for anything else, or other parameters."""
-    function = unwrapped(function)
+    function = unwrap(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
     needs_keyword = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
-    if (
-        _required_count(function) != len(expected.split(", "))
-        or needs_keyword
-        or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
-    ):
+    is_variadic = code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    if needs_keyword or is_variadic or _required_count(function) != len(expected.split(", ")):
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
         parameters = ", ".join(code.co_varnames[:count]) or "no parameters"
@@ -109,6 +107,7 @@ def _required_count(function: FunctionType) -> int:
 
 
 def plan_of(function: FunctionType, kind: str) -> Plan:
+    """The plan that serves the function, or a new one."""
     plans = _plans_of(function.__code__, function.__code__.co_filename, kind)
     for plan in plans:
         if plan.serves(function):
@@ -120,7 +119,7 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
 
 
 def compile_function(function: Any, kind: str) -> Handle:
-    """The handle that kernels take for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``; see ``kind``.
+    """The handle that kernels take for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``: the ``kind``.
 
     The handle holds the present captured values; every call of attention makes a new one. InputError for unsupported
     Python; where types do not go together, the first kernel that takes the handle raises it.
@@ -136,14 +135,14 @@ def explain_function(function: Any) -> str:
     A vectorised function computes several keys at once, as fast as built-in scores and masks; a scalar function takes
     several times as long. InputError for other functions, and for a function that cannot be compiled.
     """
-    plain_function = unwrapped(function)
-    count = _required_count(plain_function) if isinstance(plain_function, FunctionType) else 0
-    kind = "mask_mod" if count == 4 else "score_mod"
+    plain_function = unwrap(function)
+    is_mask = isinstance(plain_function, FunctionType) and _required_count(plain_function) == 4
+    kind = "mask_mod" if is_mask else "score_mod"
     python = python_function(function, kind)
     with _with_kind_in_errors(kind):
         plan = plan_of(python, kind)
         variants = plan.bind(python)._numba_type_.variants
-        variant = with_large_stack(variants.best)
+        variant = with_large_stack(variants.best_variant)
     return "vectorised" if variant == "lanes" else f"scalar: {variants.why_not('lanes')}"
 
 

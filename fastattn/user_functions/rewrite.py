@@ -19,7 +19,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
-from fastattn.user_functions.source import Capture, Path, definition_of, follow, function_of, location_of, unwrapped
+from fastattn.user_functions.source import Capture, Path, definition_of, follow, function_of, location_of, unwrap
 
 # Operation of simd/operations.py -> the functions of Python, math and NumPy that become the operation
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -90,18 +90,18 @@ class NewSource:
     scalar_functions  name in the source -> (name, function) of NumPy or math, which Numba compiles for scalars
     captured          the captured variables, in the order of their parameters
     branch_reason     why the source has branches; "" if it has none
-    overridden        names of parameters that are passed though they have defaults
+    overrides         names of parameters that are passed though they have defaults
     """
 
-    def __init__(self, function: FunctionType, path: Path, inputs: PlanInputs, overridden: Set[str] = frozenset()):
+    def __init__(self, function: FunctionType, path: Path, inputs: PlanInputs, overrides: Set[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.location, self.path, self.overridden = location_of(function.__code__), path, overridden
+        self.location, self.path, self.overrides = location_of(function.__code__), path, overrides
         self.calls: dict[str, NewSource] = {}
         self.scalar_functions: dict[str, tuple[str, Any]] = {}
         self.captured: list[Capture] = []
         self.branch_reason = ""
         inputs.functions.append((path, function.__code__))
-        self.definition = _Rewriter(self, function, path, inputs, overridden).definition()
+        self.definition = _Rewriter(self, function, path, inputs, overrides).definition()
 
     def text(self) -> str:
         """All that the compiled code depends on, as text without line numbers."""
@@ -111,15 +111,15 @@ class NewSource:
 
 
 class _Rewriter:
-    """Rewrites the function at ``path``, and adds what the function needs to ``new_source`` and ``inputs``."""
+    """Rewrites nodes of the function at ``path``, and adds what the function needs to ``new_source`` and ``inputs``."""
 
     def __init__(
-        self, new_source: NewSource, function: FunctionType, path: Path, inputs: PlanInputs, overridden: Set[str]
+        self, new_source: NewSource, function: FunctionType, path: Path, inputs: PlanInputs, overrides: Set[str]
     ):
         self.new_source, self.function, self.path, self.inputs = new_source, function, path, inputs
         self.file, self.code = new_source.file, function.__code__
         count = self.code.co_argcount + self.code.co_kwonlyargcount
-        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in overridden}
+        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in overrides}
         self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
         self.local_names = set(self.parameters)
         self.line = self.code.co_firstlineno
@@ -135,29 +135,26 @@ class _Rewriter:
         else:
             body = self.statements(source.body)
         parameters = [f"v_{name}" for name in self.parameters]
-        body = self.straight(body, parameters, source)
+        body = self.without_branches(body, parameters, source)
         parameters += [f"_c{i}" for i in range(len(self.new_source.captured))]
         result = function_of("user_function", parameters, body)
         self.inputs.stack.pop()
         return ast.fix_missing_locations(ast.copy_location(result, source))
 
-    def straight(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
+    def without_branches(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
         if not body:
             self.refuse(source, "a function without a return")
         try:
             return straighten(body, parameters)
         except HasBranches as reason:
             self.new_source.branch_reason = str(reason)
-            if not _returns(body):
+            if not _always_returns(body):
                 self.refuse(body[-1], "a path without a return")
             return [_ScalarConditions().visit(statement) for statement in body]
 
     def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [
-            ast.fix_missing_locations(ast.copy_location(statement, node))
-            for node in body
-            for statement in self.statement(node)
-        ]
+        pairs = [(statement, node) for node in body for statement in self.statement(node)]
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement, node in pairs]
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.Return):
@@ -204,8 +201,8 @@ class _Rewriter:
         step = constant_number(node.args[2]) if len(numbers) == 3 else 1
         if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
             self.refuse(node, "a range whose step is no number other than 0")
-        first = [self.call("count", number) for number in numbers[:2]]
-        return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
+        bounds = [self.call("count", number) for number in numbers[:2]]
+        return ast.Call(ast.Name("_range", ast.Load()), bounds + copy.deepcopy(node.args[2:]), [])
 
     def refuse(self, node: ast.AST, construct: str, hint: str = "") -> NoReturn:
         line, name = getattr(node, "lineno", self.line), self.new_source.function_name
@@ -220,8 +217,7 @@ class _Rewriter:
         if isinstance(node, ast.Constant):
             return self.constant(node)
         if isinstance(node, ast.BinOp):
-            constant = constant_power(node)
-            if constant is not None:
+            if (constant := constant_power(node)) is not None:
                 return constant
             return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
         if isinstance(node, ast.UnaryOp):
@@ -231,8 +227,7 @@ class _Rewriter:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            name = "and" if isinstance(node.op, ast.And) else "or"
-            return self.chained(name, list(map(self.value, node.values)))
+            return self.chain("and" if isinstance(node.op, ast.And) else "or", list(map(self.value, node.values)))
         if isinstance(node, ast.Compare):
             return self.comparison(node)
         if isinstance(node, ast.IfExp):
@@ -248,7 +243,7 @@ class _Rewriter:
     def call(self, name: str, *operands: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
 
-    def chained(self, name: str, values: list[ast.expr]) -> ast.expr:
+    def chain(self, name: str, values: list[ast.expr]) -> ast.expr:
         return reduce(lambda result, value: ast.copy_location(self.call(name, result, value), value), values)
 
     def constant(self, node: ast.Constant) -> ast.expr:
@@ -285,16 +280,16 @@ class _Rewriter:
             else:
                 comparison = self.call(_COMPARISON[type(op)], self.value(left), self.value(right))
                 comparisons.append(ast.copy_location(comparison, left))
-        return self.chained("logical_and", comparisons)
+        return self.chain("logical_and", comparisons)
 
     def membership(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
         """``left in (1, 3)``, or ``not in``."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
-        equal: list[ast.expr] = [
+        comparisons: list[ast.expr] = [
             ast.copy_location(self.call("equal", self.value(left), self.value(element)), left) for element in right.elts
         ]
-        is_element = self.chained("logical_or", equal)
+        is_element = self.chain("logical_or", comparisons)
         return ast.copy_location(self.call("logical_not", is_element), left) if negated else is_element
 
     def subscript(self, node: ast.Subscript) -> ast.expr:
@@ -313,23 +308,21 @@ class _Rewriter:
         if starred or any(keyword.arg is None for keyword in node.keywords):
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
-        text = ast.unparse(node.func)
-        name = OPERATION_OF.get(id(function))
-        if name is None and isinstance(unwrapped(function), FunctionType):
-            return self.function_call(node, unwrapped(function), path)
+        text, name = ast.unparse(node.func), OPERATION_OF.get(id(function))
+        if name is None and isinstance(unwrap(function), FunctionType):
+            return self.function_call(node, unwrap(function), path)
         self.inputs.constants.append((path, function))
-        infinite = constant_float(node) if name == "to_float" else None
-        if infinite is not None:
-            return ast.Constant(infinite)
+        if name == "to_float" and (number := constant_float(node)) is not None:
+            return ast.Constant(number)
         if node.keywords:
             self.refuse(node, f"a call of {text} with names of arguments", "give them in order")
-        values = [self.value(argument) for argument in node.args]
+        values = list(map(self.value, node.args))
         if function is len and len(values) == 1:
             return self.call("extent", values[0], ast.Constant(0))
         if name is None:
             return self.scalar_call(node, function, text, values)
         if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
-            return self.chained(name, values)
+            return self.chain(name, values)
         if len(values) != ARITY[name]:
             self.refuse(node, f"a call of {text} with {len(values)} arguments")
         if name == "clip":
@@ -350,12 +343,12 @@ class _Rewriter:
 
     def function_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
         arguments = self.bound_arguments(node, function)
-        overridden = frozenset(arguments) & defaults_of(function).keys()
+        overrides = frozenset(arguments) & defaults_of(function).keys()
         calls = self.new_source.calls
-        key = next((name for name, call in calls.items() if (call.path, call.overridden) == (path, overridden)), None)
+        key = next((name for name, call in calls.items() if (call.path, call.overrides) == (path, overrides)), None)
         if key is None:
             key = f"_f{len(calls)}"
-            calls[key] = NewSource(function, path, self.inputs, overridden)
+            calls[key] = NewSource(function, path, self.inputs, overrides)
         values = [*arguments.values(), *map(self.parameter, self.new_source.calls[key].captured)]
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
@@ -461,21 +454,21 @@ _CONSTRUCT_NAMES = {
 }  # fmt: skip
 
 
-def construct_name(kind: str) -> str:
-    words = _CONSTRUCT_NAMES.get(kind, kind.lower())
+def construct_name(node_class: str) -> str:
+    words = _CONSTRUCT_NAMES.get(node_class, node_class.lower())
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-def _returns(body: list[ast.stmt]) -> bool:
+def _always_returns(body: list[ast.stmt]) -> bool:
     """Whether every path through a block ends in a return; the path out of an endless loop does not."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
-        return _returns(last.body) and _returns(last.orelse)
+        return _always_returns(last.body) and _always_returns(last.orelse)
     return isinstance(last, ast.Return)
 
 
 class _ScalarConditions(ast.NodeTransformer):
-    """Turns the conditions of remaining branches into scalars."""
+    """Turns the conditions of the branches that a source keeps into scalars."""
 
     def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -503,6 +496,8 @@ def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
 
 
 class _Straightener:
+    """Collects ``assignments`` that replace the statements of a body; a branch becomes choices between values."""
+
     def __init__(self) -> None:
         self.assignments: list[ast.stmt] = []
 

@@ -30,15 +30,13 @@ def location_of(code: CodeType) -> str:
 
 
 def definition_of(function: FunctionType) -> Definition:
-    """The tree of a function's definition, which is shared: callers do not change it. InputError without a source."""
+    """The tree of a function's definition, which is shared: callers must not change it. InputError without a source."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if not text:
-        raise InputError(
-            f"{location_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
-            "keeps none before 3.13)"
-        )
+        hint = "define it in a file or a notebook (Python's prompt keeps none before 3.13)"
+        raise InputError(f"{location_of(code)}: its source cannot be read; {hint}")
     return _find_definition(code, code.co_filename, text)
 
 
@@ -97,7 +95,7 @@ def _compiles_to(node: Definition, code: CodeType, imports: list[ast.stmt]) -> b
     except (SyntaxError, ValueError):
         return False
     (outer_code,) = _codes_in(compiled)
-    return any(_comparable(candidate) == _comparable(code) for candidate in _codes_in(outer_code))
+    return any(_content(candidate) == _content(code) for candidate in _codes_in(outer_code))
 
 
 def function_of(name: str, parameters: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
@@ -112,9 +110,10 @@ def _codes_in(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def _comparable(code: CodeType) -> tuple:
+def _content(code: CodeType) -> tuple:
+    """What equal functions have in common, to be compared: no line numbers, no names of files."""
     constants = [
-        _comparable(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
+        _content(value) if isinstance(value, CodeType) else (type(value), repr(value)) for value in code.co_consts
     ]
     names = code.co_names, code.co_varnames, code.co_freevars
     return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount
@@ -131,7 +130,7 @@ class Capture(NamedTuple):
     location: str
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """The Python function of a compiled function; any other value itself."""
     function = getattr(value, "py_func", None)
     return function if isinstance(function, FunctionType) else value
@@ -147,7 +146,7 @@ def follow(function: FunctionType, path: Path) -> Any:
         if kind == "attribute":
             value = getattr(value, key)
             continue
-        value = unwrapped(value)
+        value = unwrap(value)
         if kind == "cell":
             value = value.__closure__[key].cell_contents
         elif kind == "default":
@@ -167,12 +166,12 @@ def value_of(function: FunctionType, captured: Capture) -> Any:
         raise InputError(f"{captured.location}: the name {captured.name} is not defined") from None
 
 
-# Name of a number's type, see ``type_name_of`` -> how struct packs it.
+# Name of a number's type, see ``type_name_of`` -> how struct packs the number.
 _NUMBER_FORMATS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def type_name_of(captured: Capture, value: Any) -> tuple[str, Any]:
-    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or element and axes of a table."""
+    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or a table's, such as "int32 2"."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
@@ -189,33 +188,32 @@ def type_name_of(captured: Capture, value: Any) -> tuple[str, Any]:
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
-            fault = _rounding_fault(value, table)
-            if fault:
+            if fault := _rounding_fault(value, table):
                 raise InputError(f"{captured.location}: {captured.name} has {fault}")
             return f"{_TABLE_TYPES[table.dtype]} {table.ndim}", table
-    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-    raise InputError(
-        f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
-        f"got {kind}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
-    )
+    got = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    expected = f"{captured.name} to be a number, an array of numbers or a function"
+    hint = "; pass its .numpy()" if hasattr(value, "numpy") else ""
+    raise InputError(f"{captured.location}: expected {expected}, got {got}{hint}")
 
 
-_MAX_FLOAT32 = 3.4028234663852886e38  # of float32
+_MAX_FLOAT32 = 3.4028234663852886e38
 _TABLE_TYPES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
 
 
 def _as_table(array: np.ndarray) -> np.ndarray | None:
     """The array as a C-contiguous table of float32, int32, int64 or bool; None for other dtypes.
 
-    Such a table is returned itself, so that changes count. An empty array becomes empty along all axes, with one zero.
+    An array that is such a table is returned itself, so that its changes count. An empty array becomes empty along all
+    axes, with one zero in its memory.
     """
     if array.dtype in _TABLE_TYPES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind not in "fiub":
         return None
-    whole = "int32" if size < 4 or (kind, size) == ("i", 4) else "int64"
-    dtype = np.dtype({"f": "float32", "b": "bool"}.get(kind, whole))
+    integer_type = "int32" if size < 4 or (kind, size) == ("i", 4) else "int64"
+    dtype = np.dtype({"f": "float32", "b": "bool"}.get(kind, integer_type))
     if not array.size:
         return np.zeros((1,) * array.ndim, dtype)[(slice(0),) * array.ndim]
     with np.errstate(over="ignore"):
@@ -236,11 +234,11 @@ def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
 
 def packing_for(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
     """(the struct that packs values of these types, the offset of each in bytes)."""
-    offsets, code = [], "<"
+    offsets, format_ = [], "<"
     for name in names:
-        offsets.append(struct.calcsize(code))
-        code += _NUMBER_FORMATS.get(name) or f"{1 + int(name.split()[1])}q"
-    return struct.Struct(code), offsets
+        offsets.append(struct.calcsize(format_))
+        format_ += _NUMBER_FORMATS.get(name) or f"{1 + int(name.split()[1])}q"
+    return struct.Struct(format_), offsets
 
 
 def words_of(value: Any) -> tuple:

@@ -1,4 +1,4 @@
-"""Attention to images: to channels, to pixels, within grids of features. A pixel may be one of a coarser grid."""
+"""Attention to images: to channels, to pixels, within grids of features. A cell of a coarse grid is a pixel too."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -113,18 +113,16 @@ class SelectiveKernel(ImageModule):
             rows_NF, out = path(input_ND, grid)
             means_P.append(self.ops.pool(rows_NF, image_starts(out), ["mean"]))
             rows_P.append(rows_NF)
-        pixel = PixelGrid(grid.images, 1, 1)
-        scores_BE, _ = self._select(*self._reduce(reduce(self.ops.add_rows, means_P), pixel))
+        mean_BF = reduce(self.ops.add_rows, means_P)
+        scores_BE, _ = self._select(*self._reduce(mean_BF, _one_area(grid)))
         scores_PBF = np.asarray(scores_BE).reshape(grid.images, len(rows_P), -1).transpose(1, 0, 2)
         powers_PBF = np.exp(scores_PBF - scores_PBF.max(axis=0))
         return rows_P, out, powers_PBF / powers_PBF.sum(axis=0)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         rows_P, out, weights_PBF = self._attend(x_ND, grid)
-        gated_P = (
-            self.ops.gate_pixels(rows_NF, out, np.ascontiguousarray(weights_BF))
-            for rows_NF, weights_BF in zip(rows_P, weights_PBF)
-        )
+        gate, pairs = self.ops.gate_pixels, zip(rows_P, weights_PBF)
+        gated_P = (gate(rows_NF, out, np.ascontiguousarray(weights_BF)) for rows_NF, weights_BF in pairs)
         return reduce(self.ops.add_rows, gated_P), out
 
 
@@ -141,13 +139,13 @@ class ResidualAttention(ImageModule):
         super().__init__(state)
         self.channels = channels = state.size("mask.0")
         self._trunk = [self._unit(state, f"trunk.{i}") for i in state.numbers("trunk")]
-        levels = len(state.numbers("down"))
-        self._down, self._up = ([self._unit(state, f"{side}.{i}") for i in range(levels)] for side in ("down", "up"))
-        self._skip = [self._unit(state, f"skip.{i}") for i in range(levels - 1)]
-        self._inner = state.convolution("mask.0", channels, channels, "relu", norm="mask.1")
+        depth = len(state.numbers("down"))
+        self._down, self._up = ([self._unit(state, f"{side}.{i}") for i in range(depth)] for side in ("down", "up"))
+        self._skip = [self._unit(state, f"skip.{i}") for i in range(depth - 1)]
+        self._inner_layer = state.convolution("mask.0", channels, channels, "relu", norm="mask.1")
         weight_FD = state.take("mask.3.weight", channels, channels, 1, 1)[:, :, 0, 0]
         state.add("mask.3", weight_FD, "mask.3.bias")
-        self._outer = state.parameters.packed("mask.3")
+        self._outer_layer = state.parameters.packed("mask.3")
 
     def _unit(self, state: StateReader, name: str) -> ResidualBlock:
         channels = self.channels
@@ -161,7 +159,7 @@ class ResidualAttention(ImageModule):
         """The mean of the channels of M: float32 [B, Y, X]."""
         x_ND, grid = self._pixels(x)
         inner_ND = self._mask_input(x_ND, grid)
-        return np.asarray(self.ops.linear(inner_ND, self._outer, "sigmoid")).mean(axis=1).reshape(grid)
+        return np.asarray(self.ops.linear(inner_ND, self._outer_layer, "sigmoid")).mean(axis=1).reshape(grid)
 
     def _mask_input(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         grids, levels = [grid], [x_ND]
@@ -172,16 +170,16 @@ class ResidualAttention(ImageModule):
             levels.append(rows_ND)
         y_ND = levels[-1]
         for i in reversed(range(len(self._down))):
-            y_ND = self._resized(self._up[i](y_ND, grids[i + 1])[0], grids[i + 1], grids[i])
+            y_ND = self._resize(self._up[i](y_ND, grids[i + 1])[0], grids[i + 1], grids[i])
             if i:
                 y_ND = self.ops.add_rows(y_ND, self._skip[i - 1](levels[i], grids[i])[0])
-        return self._inner(y_ND, grid)[0]
+        return self._inner_layer(y_ND, grid)[0]
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         inner_ND = self._mask_input(x_ND, grid)
         for unit in self._trunk:
             x_ND, _ = unit(x_ND, grid)
-        return self.ops.linear(inner_ND, self._outer, "sigmoid", residual_NF=x_ND, multiply_NF=x_ND), grid
+        return self.ops.linear(inner_ND, self._outer_layer, "sigmoid", residual_NF=x_ND, multiply_NF=x_ND), grid
 
 
 class MultiScaleAttention(ImageModule):
@@ -207,8 +205,8 @@ class MultiScaleAttention(ImageModule):
             self._network.append(state.convolution(f"network.{i}", inputs, 0, activation))
             inputs = state.size(f"network.{i}")
         inner = state.size("attention.0")
-        self._inner = state.convolution("attention.0", len(self._scales) * inputs, inner, "relu")
-        self._outer = state.convolution("attention.2", inner, len(self._scales))
+        self._inner_layer = state.convolution("attention.0", len(self._scales) * inputs, inner, "relu")
+        self._outer_layer = state.convolution("attention.2", inner, len(self._scales))
 
     def weights(self, x: np.ndarray) -> np.ndarray:
         """The weight of each size at each pixel: float32 [B, scales, Y, X], whose sums over scales are 1."""
@@ -216,23 +214,21 @@ class MultiScaleAttention(ImageModule):
         return np.ascontiguousarray(self._attend(x_ND, grid)[1].reshape(*grid, -1).transpose(0, 3, 1, 2))
 
     def _attend(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[list[np.ndarray], np.ndarray]:
-        """(features of each scale, weights_NS)."""
+        """(each scale's features, weights_NS)."""
         features_S = []
         for scale in self._scales:
-            scaled = PixelGrid(grid.images, *(max(1, int(side * scale)) for side in grid[1:]))
-            y_ND = self._resized(x_ND, grid, scaled)
+            scaled_grid = PixelGrid(grid.images, *(max(1, int(side * scale)) for side in grid[1:]))
+            y_ND = self._resize(x_ND, grid, scaled_grid)
             for convolution in self._network:
-                y_ND, _ = convolution(y_ND, scaled)
-            features_S.append(self._resized(y_ND, scaled, grid))
+                y_ND, _ = convolution(y_ND, scaled_grid)
+            features_S.append(self._resize(y_ND, scaled_grid, grid))
         joined_NE = self.ops.join_columns([Columns(y_ND, 0, y_ND.shape[1]) for y_ND in features_S])
-        return features_S, np.asarray(self.ops.softmax(self._outer(*self._inner(joined_NE, grid))[0]))
+        return features_S, np.asarray(self.ops.softmax(self._outer_layer(*self._inner_layer(joined_NE, grid))[0]))
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         features_S, weights_NS = self._attend(x_ND, grid)
-        gated_S = (
-            self.ops.gate_pixels(features_ND, grid, None, np.ascontiguousarray(weights_N[:, None]))
-            for features_ND, weights_N in zip(features_S, weights_NS.T)
-        )
+        gate, pairs = self.ops.gate_pixels, zip(features_S, weights_NS.T)
+        gated_S = (gate(y_ND, grid, None, np.ascontiguousarray(weights_N[:, None])) for y_ND, weights_N in pairs)
         return reduce(self.ops.add_rows, gated_S), grid
 
 
@@ -260,10 +256,10 @@ class PatchAttention(ImageModule):
             state.add(f"block.{sublayer}.norm", state.take(f"norm{i}.weight", width), f"norm{i}.bias")
             for layer, timm_name, *shape in layers:
                 state.add(f"block.{sublayer}.{layer}", state.take(f"{timm_name}.weight", *shape), f"{timm_name}.bias")
-        self._heads, feed_forward = AttentionSpec(heads, heads, width // heads), FeedForwardSpec(inner, "gelu")
+        self._attention_spec, feed_forward = AttentionSpec(heads, heads, width // heads), FeedForwardSpec(inner, "gelu")
         norms = NormSpec(epsilon=finite_number("epsilon", epsilon))
         spec = StackSpec(
-            layers=1, width=width, vocabulary=0, attention=self._heads, feed_forward=feed_forward, norms=norms
+            layers=1, width=width, vocabulary=0, attention=self._attention_spec, feed_forward=feed_forward, norms=norms
         )
         self._attention = SelfAttention(state.parameters, "block", 0, spec)
         self._feed_forward = FeedForward(state.parameters, "block", spec)
@@ -272,8 +268,8 @@ class PatchAttention(ImageModule):
         """The attention of each patch, row after row, to each patch of its image: float32 [B, heads, P, P]."""
         x_ND, grid = self._patches(*self._pixels(x))
         qkv_NE = np.asarray(self._attention.qkv(self._attention.input_of(x_ND)))
-        K = self._heads.head_width
-        query, key, _ = qkv_NE.reshape(grid.images, -1, 3, self._heads.heads, K).transpose(2, 0, 3, 1, 4)
+        K = self._attention_spec.head_width
+        query, key, _ = qkv_NE.reshape(grid.images, -1, 3, self._attention_spec.heads, K).transpose(2, 0, 3, 1, 4)
         scores_BHPP = query @ key.swapaxes(2, 3) / np.float32(K**0.5)
         return np.asarray(self.ops.softmax(scores_BHPP.reshape(-1, scores_BHPP.shape[3]))).reshape(scores_BHPP.shape)
 
@@ -299,26 +295,26 @@ class SpatialTransformer(ImageModule):
 
     def __init__(self, state: StateReader, size: tuple[int, int] | None = None):
         super().__init__(state)
-        self._size = None
+        self._result_size = None
         if size is not None:
             if not isinstance(size, (tuple, list)) or len(size) != 2:
                 raise InputError(f"size: expected (height, width), got {described(size)}")
-            self._size = check_count("size's height", size[0]), check_count("size's width", size[1])
+            self._result_size = check_count("size's height", size[0]), check_count("size's width", size[1])
         numbers = state.numbers("localization") or [0]
         self.channels = state.size(f"localization.{numbers[0]}", 1)
         widths = [self.channels, *(state.size(f"localization.{i}") for i in numbers)]
         self._convolutions = [
-            state.convolution(f"localization.{i}", *sides, "relu", padded=False)
-            for i, sides in zip(numbers, pairwise(widths))
+            state.convolution(f"localization.{i}", *channels, "relu", padded=False)
+            for i, channels in zip(numbers, pairwise(widths))
         ]
         weight_FE = state.take("fc_loc.0.weight", 0, 0)
         self._area, remainder = divmod(weight_FE.shape[1], widths[-1])  # pixels of the last grid
         if remainder:
             raise InputError(f"state: expected fc_loc.0 of a multiple of {widths[-1]} inputs, got {weight_FE.shape[1]}")
-        inner = len(weight_FE)  # weights are ordered by channel, then pixel; rows here by pixel, then channel
+        inner = len(weight_FE)  # torch orders the weights by channel, then pixel; rows here are by pixel, then channel
         weight_FE = weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1)
         state.add("inner", weight_FE, "fc_loc.0.bias")
-        self._inner, self._outer = state.parameters.packed("inner"), state.linear("fc_loc.2", inner, 6)
+        self._inner_layer, self._outer_layer = state.parameters.packed("inner"), state.linear("fc_loc.2", inner, 6)
 
     def maps(self, x: np.ndarray) -> np.ndarray:
         """Each image's map from the result's coordinates to the image's, both -1 to 1: float32 [B, 2, 3]."""
@@ -334,10 +330,10 @@ class SpatialTransformer(ImageModule):
         if grid.height * grid.width != self._area:
             raise InputError(f"x: expected images that leave {self._area} places, got {grid.height} x {grid.width}")
         rows_BE = x_ND.reshape(grid.images, -1)
-        return np.asarray(self._outer(self.ops.linear(rows_BE, self._inner, "relu"))).reshape(-1, 2, 3)
+        return np.asarray(self._outer_layer(self.ops.linear(rows_BE, self._inner_layer, "relu"))).reshape(-1, 2, 3)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
-        out, maps_B23 = PixelGrid(grid.images, *(self._size or grid[1:])), self._maps(x_ND, grid)
+        out, maps_B23 = PixelGrid(grid.images, *(self._result_size or grid[1:])), self._maps(x_ND, grid)
         y_P, x_P = ((2 * np.mgrid[: out.height, : out.width] + 1).reshape(2, -1).T / out[1:] - 1).T
         result_P3 = np.stack([x_P, y_P, np.ones_like(x_P)], axis=1)
         sides_2 = np.array(grid[:0:-1])  # width, height
@@ -372,13 +368,12 @@ class DynamicCapacity(ImageModule):
         for name, stride in strides.items():
             numbers = state.numbers(name) or [0]
             widths = [self.channels, *(state.size(f"{name}.{i}") for i in numbers)]
-            widths[-1] = outputs or widths[-1]
-            outputs = widths[-1]
+            widths[-1] = outputs = outputs or widths[-1]  # both networks have the same outputs
             self._networks[name] = [
-                state.convolution(f"{name}.{i}", *sides, "relu", stride=check_count(f"{name}_stride", stride))
-                for i, sides in zip(numbers, pairwise(widths))
+                state.convolution(f"{name}.{i}", *channels, "relu", stride=check_count(f"{name}_stride", stride))
+                for i, channels in zip(numbers, pairwise(widths))
             ]
-        self._step = coarse_stride ** len(self._networks["coarse"])  # pixels between cells
+        self._cell_step = coarse_stride ** len(self._networks["coarse"])  # pixels between cells
         self._top_FD = state.take("top.weight", 0, outputs)
         self._top = state.linear("top", outputs)
 
@@ -413,7 +408,7 @@ class DynamicCapacity(ImageModule):
         c_ND, out = self._features("coarse", x_ND, grid)
         saliency_BP = self._saliency(c_ND, out)
         cells_BK = np.argsort(-saliency_BP, axis=1, kind="stable")[:, : self._patches]
-        centres_BK2 = np.stack([cells_BK // out.width, cells_BK % out.width], axis=-1) * self._step
+        centres_BK2 = np.stack([cells_BK // out.width, cells_BK % out.width], axis=-1) * self._cell_step
         offsets_P2 = np.moveaxis(np.mgrid[: self._side, : self._side], 0, -1).reshape(-1, 2) - self._side // 2
         points_BP2 = (centres_BK2[:, :, None] + offsets_P2).reshape(grid.images, -1, 2).astype(np.float32)
         patches_ND = self.ops.sample_pixels(x_ND, grid, points_BP2, "zeros")

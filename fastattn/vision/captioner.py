@@ -51,8 +51,8 @@ class Captioner(ModelBase):
 
     def _prepare(self) -> None:
         self._words = self._text.target_vocabulary
-        ends = self._text.decoder_start_token, self._text.eos_token
-        self._start, self._end = (self._words.index(str(token)) for token in ends)
+        start_and_end = self._text.decoder_start_token, self._text.eos_token
+        self._start, self._end = (self._words.index(str(token)) for token in start_and_end)
         self._service = DecodingService(self._loaded.model, self._end, -1, self._loaded.threads)
 
     def caption(
@@ -67,22 +67,22 @@ class Captioner(ModelBase):
         """
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
-        single = is_picture(images)
-        pictures = [images] if single else check_several("images", images, "a picture or several")
+        is_single = is_picture(images)
+        pictures = [images] if is_single else check_several("images", images, "a picture or several")
         image_list = [load_image(picture, number, self._picture_spec) for number, picture in enumerate(pictures)]
         captions_B = self.caption_images(image_list, options)
         results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in captions_B]
-        return results[0] if single else results
+        return results[0] if is_single else results
 
     def _options(self, beam_size: int, num_hypotheses: int) -> DecodingOptions:
         options = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
         return resolve_options(self._text.decoding.options(), options)
 
     def caption_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
-        """The Captions of each image float32 [3, Y, X], as ``load_image`` makes it."""
+        """The Captions of each image; images are float32 [3, Y, X], as from ``load_image``."""
         jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
         hypotheses_B = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
-        return [[self._caption(hypothesis) for hypothesis in best] for best in hypotheses_B]
+        return [[self._caption(hypothesis) for hypothesis in hypotheses] for hypotheses in hypotheses_B]
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -90,10 +90,10 @@ class Captioner(ModelBase):
         return self._picture_spec
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``saliency``: from variants of an image to the log-probability a word that its caption loses by them."""
+        """For ``saliency``: from variants of an image to the log-probability per word that its caption loses."""
         job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(DEFAULT_BEAMS, 1))
-        ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
-        target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
+        ((hypothesis,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
+        target = np.array([self._start, *hypothesis.tokens.tolist(), self._end], np.int32)
 
         def mean_log_probs(images: list[np.ndarray]) -> np.ndarray:
             sources = [pixel_rows(variant_CYX, self._spec) for variant_CYX in images]

@@ -15,8 +15,8 @@ from fastattn.plot.page import html_page, save_picture
 from fastattn.spec.images import PictureSpec
 from fastattn.vision.pictures import load_image, open_picture, visible_area
 
-MOST_SQUARES = 1 << 12  # that cover an image, one after another
-BATCH_IMAGES = 64  # covered images in memory at once
+MOST_SQUARES = 1 << 12  # places of the grey square in an image
+BATCH_IMAGES = 64  # images with a grey square that are in memory at once
 SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, the gap between panels, the height of a label
 MOST_MAPS, MOST_CELLS = 256, 1 << 20  # maps of a picture; numbers of a map
 DARKEST = 0.2  # the brightness where a map is 0
@@ -145,9 +145,9 @@ def _lit_picture(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarr
     edges = [[round(share * side) for share in shares] for shares, side in zip(area, picture.size)]
     brightness, size = Image.new("F", picture.size), [max(1, end - first) for first, end in edges]
     brightness.paste(Image.fromarray(share_YX).resize(size, BILINEAR), (edges[0][0], edges[1][0]))
-    shares = np.asarray(brightness).clip(0, 1)
-    lit = np.asarray(picture) * (DARKEST + (1 - DARKEST) * shares[..., None])
-    return Image.fromarray(lit.round().astype(np.uint8))
+    brightness_YX = np.asarray(brightness).clip(0, 1)
+    lit_YXC = np.asarray(picture) * (DARKEST + (1 - DARKEST) * brightness_YX[..., None])
+    return Image.fromarray(lit_YXC.round().astype(np.uint8))
 
 
 def _png(picture: Any) -> bytes:
@@ -169,10 +169,10 @@ class ImageScorer(Protocol):
 
 def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
     """The saliency of each cell of a grid over the image that the model sees: float32 [y, x], at least 0.
-    A model that crops sees only the middle of a picture: ``plot_image_attention`` with that model draws the map there.
+    Where a model crops pictures to the middle, ``plot_image_attention`` with that model draws the map over the middle.
 
     model  an Encoder: saliency is the cosine distance between the vectors of the image and of the image with a grey
-           square; or a Captioner: it is the log-probability a word that the image's caption loses by the square
+           square; or a Captioner: it is the log-probability per word that the image's caption loses by it
     image  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
     size, stride  of the square, in pixels of the image that the model sees
     A pixel has the mean over the squares that cover it, a cell the mean of its pixels. Occlusion needs no gradients.
@@ -201,6 +201,6 @@ def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16
     means_YX = sums_YX / np.maximum(counts_YX, 1)
     rows, columns = (-(-side // stride) for side in (height, width))
     edges = [np.minimum(np.arange(n) * stride, side - 1) for n, side in ((rows, height), (columns, width))]
-    areas_YX = np.add.reduceat(np.add.reduceat(means_YX, edges[0], axis=0), edges[1], axis=1)
-    sizes_YX = np.add.reduceat(np.add.reduceat(np.ones((height, width)), edges[0], axis=0), edges[1], axis=1)
-    return np.asarray(areas_YX / sizes_YX, np.float32)
+    cell_sums_YX = np.add.reduceat(np.add.reduceat(means_YX, edges[0], axis=0), edges[1], axis=1)
+    cell_sizes_YX = np.add.reduceat(np.add.reduceat(np.ones((height, width)), edges[0], axis=0), edges[1], axis=1)
+    return np.asarray(cell_sums_YX / cell_sizes_YX, np.float32)

@@ -51,12 +51,12 @@ class StateReader:
         return self.take(f"{name}.weight", 0, 0, 0, 0).shape[axis]
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers that follow ``name.`` in names of tensors, in ascending order."""
-        starts = [key.removeprefix(f"{name}.").split(".")[0] for key in self._state if key.startswith(f"{name}.")]
-        return sorted({int(start) for start in starts if start.isdecimal() and start.isascii()})
+        """The numbers that follow ``name.`` in names of tensors, ascending."""
+        parts = [key.removeprefix(f"{name}.").split(".")[0] for key in self._state if key.startswith(f"{name}.")]
+        return sorted({int(part) for part in parts if part.isdecimal() and part.isascii()})
 
     def add(self, layer: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
-        """Add the tensors of ``layer``: with the tensor named ``bias``, if there is one; a batch norm is folded in."""
+        """Add the weight of ``layer`` and the tensor ``bias``, if there is one; a batch norm is folded into both."""
         outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
         if norm:
             mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM_TENSORS)
@@ -67,7 +67,7 @@ class StateReader:
             self._tensors[f"{layer}.bias"] = bias_F
 
     def add_gate(self, prefix: str, channels: int, bias_factor: int = 1) -> None:
-        """Add the 1 x 1 convolutions named ``prefix`` + fc1 and fc2; the bias of fc2 is multiplied by a factor."""
+        """Add the 1 x 1 convolutions named ``prefix`` + fc1 and fc2; ``bias_factor`` multiplies the bias of fc2."""
         inner = self.size(f"{prefix}fc1")
         for fc, outputs, inputs in (("fc1", inner, channels), ("fc2", channels, inner)):
             weight_FD = self.take(f"{prefix}{fc}.weight", outputs, inputs, 1, 1)[:, :, 0, 0]
@@ -139,7 +139,7 @@ class ImageModule:
         """The module with the tensors of a PyTorch module; the class says which names they have.
 
         state      tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
-        prefix     of the names, such as "layer1.0.se."; all tensors with this prefix belong to the module
+        prefix     beginning of names, such as "layer1.0.se."; all tensors with this prefix belong to the module
         precision  of products with weights: "float32", "bfloat16" or "int8" (each row is rounded by its own scale)
         device     where the module computes: "cpu"; modules on images have no operations on a card
         settings   arguments of the class
@@ -168,7 +168,7 @@ class ImageModule:
         rows_ND = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, self.channels)
         return self.ops.as_rows(rows_ND), PixelGrid(len(x), *x.shape[2:])
 
-    def _resized(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
+    def _resize(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
         """The rows of ``grid`` resized to the grid ``out``: bilinear, from edge to edge, as torch's interpolate."""
         if out == grid:
             return x_ND

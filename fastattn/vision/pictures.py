@@ -18,7 +18,7 @@ MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
 # What Pillow's readers raise for damaged files.
 READER_ERRORS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
 READER_ERRORS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
-# Pillow reads more formats; for one of those it starts Ghostscript.
+# Pillow reads more formats, one of them, EPS, by starting Ghostscript.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
@@ -33,7 +33,7 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
     name     what errors call the picture
     white    whether transparent parts become white; else their colours show
-    Of 16 bits a pixel 8 are used. Raises InputError for anything else, a damaged file, and more than MOST_PIXELS.
+    Of pixels of 16 bits the upper 8 are used. InputError for anything else, a damaged file, and more than MOST_PIXELS.
     """
     try:
         from PIL import Image, ImageOps
@@ -46,11 +46,10 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
         raise InputError(f"{name}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
-        with (
-            nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
-        ):
-            _check_pixels(opened.size, name)
-            image = ImageOps.exif_transpose(opened)
+        is_open = isinstance(picture, Image.Image)
+        with nullcontext(picture) if is_open else Image.open(picture, formats=FORMATS) as source:
+            _check_pixels(source.size, name)
+            image = ImageOps.exif_transpose(source)
         if image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
@@ -78,7 +77,7 @@ def prepare_image(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
     values_YXC = np.asarray(picture)
     for axis, side in enumerate(spec.crop):
         if side:
-            values_YXC = _cropped(values_YXC, axis, side, spec.rounds)
+            values_YXC = _crop_axis(values_YXC, axis, side, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
@@ -108,7 +107,7 @@ def visible_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, 
     return [(first / side, (first + crop) / side) for first, crop, side in crops]
 
 
-def _cropped(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
+def _crop_axis(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
     """The middle ``size`` of an axis; a shorter axis gets zeros around it, of an odd number one more before it."""
     spare = values.shape[axis] - size
     first = _crop_start(spare, rounds)

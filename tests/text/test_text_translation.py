@@ -245,7 +245,7 @@ def test_packages_and_the_hub_carry_it(tmp_path):
     text = read(package).text
     assert text.vocabulary_map == (package / "model" / "vmap.txt").read_bytes()
     files = select_files(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
-    assert files is not None and "vmap.txt" in files.first
+    assert files is not None and "vmap.txt" in files.small_files
 
 
 def test_ends_and_prefixes_may_be_chosen_whatever_the_map_says():

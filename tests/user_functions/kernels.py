@@ -41,10 +41,10 @@ def handle_of(function, kind, variant="best"):
     handle = compile_function(function, kind)
     if variant == "scalar":
         own = handle._numba_type_
-        variants = Variants(kind, own.variants.rewritten, own.variants.captured)
+        variants = Variants(kind, own.variants.new_source, own.variants.captured_types)
         variants._reasons["lanes"] = "forced"
         alone = handle_class(f"{own.name} alone", variants, own.offsets, len(handle) * 8)()
-        alone[:], alone.address, alone.arrays = handle[:], ctypes.addressof(alone), handle
+        alone[:], alone.address, alone.captured = handle[:], ctypes.addressof(alone), handle
         return alone
     return handle
 

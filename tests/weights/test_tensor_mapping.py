@@ -125,7 +125,7 @@ def test_an_array_is_not_copied_and_made_once_whatever_its_names() -> None:
     assert made["one.weight"] is A.stored and made["other.weight"] is B.stored
     assert made["one.weight"] is made["two.weight"] and made["joined0.weight"] is made["joined1.weight"]
     quantized = made["q.weight"]
-    assert isinstance(quantized, QuantizedTensor) and np.shares_memory(quantized.values_FD, stored["q"].stored)
+    assert isinstance(quantized, QuantizedTensor) and np.shares_memory(quantized.values_FD, stored["q"].array)
 
 
 BYTES = np.arange(6, dtype=np.int8)

@@ -39,7 +39,7 @@ class TranslateDocumentBody(Body):
     source: Language = AUTO
 
 
-class EmbedBody(Body):
+class VectorsBody(Body):
     texts: Texts
     model: str | None = None
 
@@ -62,7 +62,7 @@ async def _translate_document(service: Service, body: TranslateDocumentBody) -> 
     return document.decode() if is_text else base64.b64encode(document).decode()
 
 
-async def _embed(service: Service, body: EmbedBody) -> Any:
+async def _embed(service: Service, body: VectorsBody) -> Any:
     vectors_BD, _, _ = await service.embed(body.texts, body.model, truncate=True)
     return vectors_BD.tolist()
 
@@ -75,7 +75,7 @@ async def _search(service: Service, body: SearchBody) -> Any:
     return [{"index": number, "score": scores[number], "text": body.texts[number]} for number in best]
 
 
-class Tool(NamedTuple):
+class AssistantTool(NamedTuple):
     """A tool: what it is for, the model of its arguments, and its function, whose result is JSON."""
 
     description: str
@@ -84,12 +84,12 @@ class Tool(NamedTuple):
 
 
 TOOLS = {
-    "translate": Tool("Translate texts.", TranslateBody, _translate),
+    "translate": AssistantTool("Translate texts.", TranslateBody, _translate),
     "translate_document": Tool(
         "Translate a document, which keeps its form.", TranslateDocumentBody, _translate_document
     ),
-    "embed": Tool("Make a vector of each text.", EmbedBody, _embed),
-    "search": Tool("Find the texts that are nearest in meaning to a query.", SearchBody, _search),
+    "embed": AssistantTool("Make a vector of each text.", VectorsBody, _embed),
+    "search": AssistantTool("Find the texts that are nearest in meaning to a query.", SearchBody, _search),
 }
 
 
@@ -122,7 +122,7 @@ async def answer(message: Any, service: Service) -> dict[str, Any] | None:
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
-async def _call(tool: Tool, arguments: Any, service: Service) -> dict[str, Any]:
+async def _call(tool: AssistantTool, arguments: Any, service: Service) -> dict[str, Any]:
     """A tool's result as text, or what it refuses: an assistant reads that and may call again."""
     try:
         text, is_error = (
