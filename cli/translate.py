@@ -114,8 +114,8 @@ the most tokens of each part's translation (--max-length) and the beam;
 --input
 --output
 --json -> as_json: Write one JSON object a line: "source", "translation", "hypotheses": [{{"text", "score"}}].
---format [{"|".join(FORMS)}] -> form: The form of the document (default: as the end of its name says; without a file,
-    lines of text).
+--format FORM -> form: The form of the document: {", ".join(FORMS)} (default: as the end of its name says; without a
+    file, lines of text).
 --fields NAME,...: Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of
     columns.
 --extra [{"|".join(EXTRAS)}] ... -> extras: Translate too comments of docx and odt, or title and description of
@@ -129,7 +129,8 @@ the most tokens of each part's translation (--max-length) and the beam;
 --alignments: Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.
 --show-attention FILE: Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg),
     or lines behind the translation ('-').
-"""
+""",
+    form={"type": click.Choice(FORMS)},
 )
 @wrapper_options
 @declare(

@@ -66,6 +66,7 @@ def of_models(kind: str) -> dict[str, Case]:
     }
 
 
+PAGE = ("-i", "two.txt", "--format", "html")  # a document, which has a guard by default
 LANGUAGES = ("-m", "tiny", "--from", "en", "--to", "fr")  # of a language model that translates
 # Command -> the arguments that stand before all cases, standard input, and the cases by the option's (longest) name.
 BEFORE: dict[str, tuple[Any, ...]] = {
@@ -106,7 +107,12 @@ CASES: dict[str, dict[str, Case]] = {
         "--show-attention": option("-", {"stdout": "t\nlooks\n"}, "a"),
         "--glossary": option("terms.tsv", {"stdout": has("T")}, "-i", "table.csv", "--format", "txt"),
         "--keep": option("y", {"stdout": has("y")}, "-i", "table.csv", "--format", "txt"),
+        "--keep-placeholders": flag({"stdout": has("%s")}, "-i", "directive.txt"),
         "--guard": flag({"translate_iter.texts": lambda texts: "tee" in str(texts)}),
+        "--no-guard": flag({"translate_iter.texts": lambda texts: "tee" not in str(texts)}, *PAGE),
+        "--capitals": flag({"translate_iter.texts": lambda texts: isinstance(texts, list)}, "-i", "two.txt"),
+        "--no-capitals": flag({"translate_iter.return_exceptions": False}, *PAGE),
+        "--mark-fuzzy": flag({"stdout": has("#, fuzzy\n")}, "-i", "a.po"),
         "--memory": option("terms.tsv", {"stdout": has("T")}, "-i", "terms.txt"),
         "--cache": option("c.db", {"c.db": has_database}),
         "--on-error": option("mark", {"stdout": has("[not translated: "), "code": 5}, "-i", "bad.txt"),

@@ -36,8 +36,9 @@ def test_a_file_by_its_name(tmp_path, translator):
     done = translate("-i", "a.HTM", "-o", "b.html", "-v", "--beam-size", 3)
     assert done.exit_code == 0 and (tmp_path / "b.html").read_bytes() == TRANSLATED + b"<p>two one</p>"
     assert "1 file in " in done.stderr and done.stdout == ""
-    search = {"beam_size": 3, "return_scores": False}
-    marked = search | {"details": True, "return_attention": True}
+    # of the guard, and of the translator of texts in capitals
+    search = {"beam_size": 3, "return_scores": False, "return_exceptions": True, "details": True}
+    marked = search | {"return_attention": True}
     assert translator.told == [("one two", search), ("The red house.", marked)]
 
 

@@ -126,7 +126,7 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
     monkeypatch.setattr(translating, "find_entry", lambda entry, _: entry.name)
     monkeypatch.setattr("fastattn.translation.translator.Translator", made)
     search = {"beam_size": 3, "timeout": 5.0}
-    told = dict.fromkeys(WRAPPER_OPTIONS)
+    told = dict.fromkeys((*WRAPPER_OPTIONS, "documents"))
     translating._open_detecting_translator("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from(
         "zh"
     )

@@ -20,6 +20,7 @@ from tests.weights.ctranslate2.writer import write_tiny
 FILES = {
     "two.txt": b"one\ntwo\n", "terms.tsv": b"y\tT\n", "terms.txt": b"y\n", "table.csv": b"a,b\nx,y\n",
     "front.md": b"---\ntitle: a\n---\n", "bad.txt": BAD.encode(), "bytes.txt": b"\xff\n",
+    "directive.txt": b"%s\n", "a.po": b'msgid "a"\nmsgstr ""\n',
 }  # fmt: skip
 ELSEWHERE = ("batch", "serve")  # their options have tests of their own
 

@@ -5,6 +5,7 @@ import pytest
 
 from fastattn.cli.serve import serve
 from fastattn.serve import server
+from fastattn.serve.dialects import mcp
 from fastattn.serve.settings import ServerSettings
 from tests.cli.commands import fail, refuse, run
 
@@ -25,6 +26,7 @@ CASES = {
     "--timeout": (("6.5",), {"timeout": 6.5}),
     "--cors": (("https://a.example",), {"origins": ("https://a.example",)}),
     "--log-texts": ((), {"log_texts": True}),
+    "--mcp": ((), {"stdio": True}),
     "--strict": ((), {"strict": True}),
 }
 
@@ -41,6 +43,7 @@ def started(monkeypatch):
 
     monkeypatch.setenv("FASTATTN_SERVE", "")
     monkeypatch.setattr(server, "run_server", run_server)
+    monkeypatch.setattr(mcp, "run_stdio", lambda settings: seen.update(vars(settings), stdio=True))
     return seen
 
 

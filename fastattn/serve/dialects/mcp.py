@@ -85,7 +85,7 @@ class AssistantTool(NamedTuple):
 
 TOOLS = {
     "translate": AssistantTool("Translate texts.", TranslateBody, _translate),
-    "translate_document": Tool(
+    "translate_document": AssistantTool(
         "Translate a document, which keeps its form.", TranslateDocumentBody, _translate_document
     ),
     "embed": AssistantTool("Make a vector of each text.", VectorsBody, _embed),
