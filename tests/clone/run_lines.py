@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 72_495, "tests": 55_860, "bench": 13_540, "docs": 2_340}
+BUDGET = {"product": 73_980, "tests": 56_575, "bench": 13_545, "docs": 2_335}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
