@@ -226,8 +226,9 @@ def translate(
         if lines is None:
             search.pop("details", None)
             call = output, tuple(filter(None, fields)), on_error == "stop", progress
-            rules: Options = {"extras": extras, "language": language, "mark_fuzzy": mark_fuzzy}
-            files = translate_documents(translator, documents or [], *call, **rules, **search)
+            files = translate_documents(
+                translator, documents or [], *call, extras=extras, language=language, mark_fuzzy=mark_fuzzy, **search
+            )
             if verbose:
                 say(f"{files} in {time.monotonic() - load_end:.2f} s (loaded in {load_end - start:.2f} s)", err=True)
             return
