@@ -10,7 +10,7 @@ from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, 
 from fastattn.ops import cuda, reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, download, upload
-from fastattn.ops.cuda.recording import STEPS
+from fastattn.ops.cuda.recording import STOP_CHECK_STEPS
 from fastattn.ops.cuda.steps import runs_of
 from fastattn.spec.quantized import QuantizedTensor
 from tests.kernels.cases import normal
@@ -157,7 +157,7 @@ def test_the_host_asks_every_few_recorded_steps_whether_to_stop(stop: int) -> No
     for _ in range(2):
         counts[:] = 0
         program.run(10, counts[STOP:])
-        assert counts[USED] == min(10, -(-stop // STEPS) * STEPS)
+        assert counts[USED] == min(10, -(-stop // STOP_CHECK_STEPS) * STOP_CHECK_STEPS)
 
 
 def test_threads() -> None:
