@@ -32,7 +32,8 @@ def model(cell: str, **more: object):
 @pytest.mark.parametrize("cell", NODES)
 def test_a_node_is_its_cell(cell: str) -> None:
     made, x_ND = model(cell), np.random.default_rng(4).normal(size=(LENGTH, INPUTS)).astype(np.float32)
-    (expected,) = evaluator(made).run(None, {"x": x_ND[:, None]})
+    with np.errstate(invalid="ignore"):  # OpenBLAS may compute with what lies behind a small matrix, and drop it
+        (expected,) = evaluator(made).run(None, {"x": x_ND[:, None]})
     tensors = parse(memoryview(made.SerializeToString()), "model.onnx")
     named = {name.removeprefix(f"{cell}.").removesuffix("_l0"): one.float32() for name, one in tensors.items()}
     found, _ = run(reference, DrawnStack(cell, UNITS, 1, (LENGTH,), x_ND, [[named]]))
