@@ -98,7 +98,8 @@ def test_pages_of_other_origins_may_not_ask(asked):
 def test_a_document_of_text_is_text_whatever_it_says_of_its_charset(asked):
     page = {"content": "<meta charset=iso-8859-1><p>José 你</p>", "form": "html", "source": "en", "target": "pt"}
     assert "José" in text_of(asked.post("/mcp", call("translate_document", **page))[1])
-    po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=iso-8859-1\\n"\n\n# José\nmsgid "Good morning."\nmsgstr ""\n'
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=iso-8859-1\\n"\n\n'
+    po = head + '# José\nmsgid "Good morning."\nmsgstr ""\n'
     translated = text_of(asked.post("/mcp", call("translate_document", **page | {"content": po, "form": "po"}))[1])
     assert "# José" in translated and 'msgstr "Bom dia."' in translated
 
