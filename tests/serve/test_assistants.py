@@ -1,5 +1,6 @@
 """The Model Context Protocol over HTTP and on stdin and stdout, and OpenAI's responses."""
 
+import asyncio
 import io
 import json
 import signal
@@ -120,11 +121,13 @@ def answers_of(settings, *lines):
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 
-def test_options_arrive_on_stdin(pulled):
+def test_options_arrive_on_stdin(pulled, monkeypatch):
     settings = ServerSettings((("en-pt", str(pulled("en-pt"))),), threads=1, strict=True, lazy=True)
     (answer,) = answers_of(settings, call("translate", texts=["Hi."], target="pt", source="en", wished=1))
     assert answer["result"]["isError"] and "wished" in answer["result"]["content"][0]["text"]
-    (answer,) = answers_of(replace(settings, timeout=1e-9), message("ping", 7))
+    slow = mcp.TOOLS["embed"]._replace(call=lambda service, body: asyncio.sleep(60))
+    monkeypatch.setitem(mcp.TOOLS, "embed", slow)
+    (answer,) = answers_of(replace(settings, timeout=0.01), call("embed", texts=["a"]) | {"id": 7})
     assert (answer["id"], answer["error"]["code"]) == (7, -32603)
 
 
