@@ -133,7 +133,7 @@ def test_options_arrive_on_stdin(pulled, monkeypatch):
 
 def test_a_fault_is_answered_on_stdin_and_prints_are_no_answers(monkeypatch, capsys):
     async def fault(service, body):
-        print("a line for people")
+        sys.stdout.write("a line for people\n")
         raise RuntimeError("a fault")
 
     monkeypatch.setitem(mcp.TOOLS, "embed", mcp.TOOLS["embed"]._replace(call=fault))
