@@ -67,13 +67,17 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         raise InputError("two models have one name: give them others, NAME=PATH")
     field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
     settings = {field_names.get(name, name): value for name, value in options.items() if value is not None}
-    restore_signals()
-    if settings.pop("mcp", False):
+    is_stdio = settings.pop("mcp", False)
+    server_settings = ServerSettings(served_models, idle=60 * idle, **settings)
+    if is_stdio:  # a signal ends the process at once: no request of another client is in progress
+        if server_settings.keys or server_settings.origins or server_settings.processes > 1:
+            raise click.UsageError("--keys, --cors and --processes are for HTTP: leave them out with --mcp")
         from fastattn.serve.dialects.mcp import run_stdio
 
-        run_stdio(ServerSettings(served_models, **settings))
+        run_stdio(server_settings)
         return
-    run_server(ServerSettings(served_models, idle=60 * idle, **settings), host, port)
+    restore_signals()
+    run_server(server_settings, host, port)
 
 
 def _name_and_path(model: str) -> tuple[str, str]:

@@ -1,7 +1,10 @@
 """The server with other people's clients, unmodified, as their users call them."""
 
+import asyncio
 import io
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,9 +32,10 @@ CALLED = [
 ]  # fmt: skip
 MODELS = ("en-pt", "minilm", "lm=smollm2", "splade-tiny")
 PACKAGES = (
-    "openai deepl libretranslatepy ollama huggingface_hub cohere litellm langchain_openai llama_index haystack".split()
+    "openai mcp deepl libretranslatepy ollama huggingface_hub cohere litellm langchain_openai llama_index "
+    "haystack".split()
 )
-LEAST_CALLS = 80
+LEAST_CALLS = 110
 Calls = Iterator[tuple[str, Callable[[], Any]]]  # a call's name, and what is true of its answer
 
 
@@ -59,7 +63,17 @@ def clients(findings: Findings, data: Data) -> None:
     expected, count, failed = Expected(), 0, list[str]()
     models = [word for name in MODELS for word in ("-m", name)]
     with running([*SERVE, *models]) as server:
-        for calls in (_openai, _chat_fields, _deepl, _libretranslate, _ollama, _hub, _frameworks):
+        for calls in (
+            _openai,
+            _chat_fields,
+            _responses,
+            _mcp,
+            _deepl,
+            _libretranslate,
+            _ollama,
+            _hub,
+            _frameworks,
+        ):
             for name, call in calls(server.address, expected):
                 count += 1
                 try:
@@ -189,6 +203,113 @@ def _chat_fields(address: str, expected: Expected) -> Calls:
     yield "openai chat, template", lambda: bool(text(extra_body={"chat_template_kwargs": {"enable_thinking": False}}))
 
 
+def _responses(address: str, expected: Expected) -> Calls:
+    import openai
+
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+
+    def respond(**fields: Any) -> Any:
+        return client.responses.create(**{"model": "lm", "input": TALK, "max_output_tokens": 24, **fields})
+
+    flat = {"type": "function", **TOOL["function"], "strict": True}
+
+    def called(**fields: Any) -> Any:
+        return respond(max_output_tokens=60, tools=[flat], tool_choice="required", **fields)
+
+    def arguments_are_right(text: str) -> bool:
+        return set(json.loads(text)) == {"city"}
+
+    def events(**fields: Any) -> list[Any]:
+        return list(respond(**fields, stream=True))
+
+    def accumulated() -> bool:
+        with client.responses.stream(model="lm", input=TALK, max_output_tokens=60, tools=[flat]) as stream:
+            parts = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        return bool(parts)
+
+    def second_turn() -> bool:
+        first = called()
+        results = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "sunny"}
+            for item in first.output
+            if item.type == "function_call"
+        ]
+        return bool(results) and bool(respond(input=[*TALK, *first.output, *results], tools=[flat]).output_text)
+
+    yield "openai response", lambda: respond().output_text == expected.answer
+    yield "openai response, text", lambda: respond(input=TALK[0]["content"]).output_text == expected.answer
+    yield (
+        "openai response, fields",
+        lambda: respond(store=False, metadata={"a": "b"}, truncation="auto").output_text == expected.answer,
+    )
+    yield "openai response, instructions", lambda: bool(respond(instructions="Be brief.").output_text)
+    yield "openai response, usage", lambda: respond().usage.output_tokens <= 24 and respond().status is not None
+    yield (
+        "openai response, streamed",
+        lambda: (
+            "".join(event.delta for event in events() if event.type == "response.output_text.delta") == expected.answer
+        ),
+    )
+    yield "openai response, a stream's end", lambda: events()[-1].response.output_text == expected.answer
+    yield "openai response, accumulated", accumulated
+    yield "openai response, tool", lambda: arguments_are_right(called().output[-1].arguments)
+    yield (
+        "openai response, tool streamed",
+        lambda: arguments_are_right(
+            "".join(event.delta for event in called(stream=True) if event.type.endswith("arguments.delta"))
+        ),
+    )
+    yield "openai response, second turn", second_turn
+    form = {"format": {"type": "json_schema", "name": "city", "schema": SCHEMA, "strict": True}}
+    yield (
+        "openai response, json_schema",
+        lambda: arguments_are_right(respond(text=form, max_output_tokens=60).output_text),
+    )
+
+
+def _mcp(address: str, expected: Expected) -> Calls:
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    command = ["-m", "fastattn", "serve", "-m", "en-pt", "-m", "minilm", "--mcp"]
+    process = StdioServerParameters(command=sys.executable, args=command, env={**os.environ})
+    pair = {"source": "en", "target": "pt"}
+
+    async def answers(client: Any) -> dict[str, Any]:
+        async def called(tool: str, **arguments: Any) -> Any:
+            result = await client.call_tool(tool, arguments)
+            return None if result.is_error else json.loads(result.content[0].text)
+
+        page = {"content": PAGE, "form": "html"}
+        return {
+            "tools": [tool.name for tool in (await client.list_tools()).tools],
+            "texts": await called("translate", texts=TEXTS, **pair),
+            "page": await called("translate_document", **page, **pair),
+            "vectors": await called("embed", texts=TEXTS),
+            "found": (await called("search", query="a kitten", texts=["It rains.", "A cat sleeps."]))[0]["index"],
+            "wrong": await called("translate", texts=TEXTS, target="xx"),
+        }
+
+    async def session(of: Any, mode: str) -> dict[str, Any]:
+        async with Client(of, mode=mode) as client:
+            return await answers(client)
+
+    for mode in ("auto", "legacy"):
+        for way in ("HTTP", "stdio"):
+            got: dict[str, Any] = {}
+
+            def begun(way: str = way, mode: str = mode, got: dict[str, Any] = got) -> bool:
+                got.update(asyncio.run(session(f"{address}/mcp" if way == "HTTP" else stdio_client(process), mode)))
+                return got["tools"] == ["translate", "translate_document", "embed", "search"]
+
+            yield f"mcp {way}, {mode}: tools", begun
+            yield f"mcp {way}, {mode}: translate", lambda got=got: got["texts"] == expected.translated
+            yield f"mcp {way}, {mode}: translate_document", lambda got=got: got["page"] == PAGE_PT
+            yield f"mcp {way}, {mode}: embed", lambda got=got: expected.are_vectors(got["vectors"])
+            yield f"mcp {way}, {mode}: search", lambda got=got: got["found"] == 1
+            yield f"mcp {way}, {mode}: wrong language", lambda got=got: got["wrong"] is None
+
+
 def _deepl(address: str, expected: Expected) -> Calls:
     import deepl
 
@@ -239,12 +360,22 @@ def _deepl(address: str, expected: Expected) -> Calls:
 
 
 def _libretranslate(address: str, expected: Expected) -> Calls:
+    import httpx
     from libretranslatepy import LibreTranslateAPI
 
     libre = LibreTranslateAPI(f"{address}/")
     yield "libretranslatepy", lambda: [libre.translate(text, "en", "pt") for text in TEXTS] == expected.translated
     yield "libretranslatepy detect", lambda: libre.detect(TEXTS[1])[0]["language"] == "en"
     yield "libretranslatepy languages", lambda: libre.languages()[0]["targets"] == ["pt"]
+    fields = {"source": "en", "target": "pt", "api_key": "none"}  # the package has no files: as a page sends them
+
+    def file(name: str, content: str) -> str:
+        answer = httpx.post(f"{address}/translate_file", data=fields, files={"file": (name, content)}, timeout=60)
+        return httpx.get(answer.json()["translatedFileUrl"]).text
+
+    yield "LibreTranslate file, html", lambda: file("a.html", PAGE) == PAGE_PT
+    yield "LibreTranslate file, txt", lambda: file("a.txt", TEXTS[0]) == expected.translated[0]
+    yield "LibreTranslate suggest", lambda: httpx.post(f"{address}/suggest", json={"q": "a"}).status_code == 403
 
 
 def _ollama(address: str, expected: Expected) -> Calls:

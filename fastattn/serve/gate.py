@@ -36,6 +36,11 @@ EVENT_STREAM, LINE_STREAM = b"text/event-stream", b"application/x-ndjson"
 FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
+UPLOADED_KEY = re.compile(
+    rb'\r\ncontent-disposition: *form-data; *name="(?:token|api_key|auth_key)" *\r\n'
+    rb"(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n",
+    re.IGNORECASE,
+)
 KEY_FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that may hold a key
 WRITE_BYTES = 1 << 16  # the most bytes of an answer that are written at once
 CLIENT_CLOSED = 499  # status, in the log and metrics alone, of a request whose client went away: nginx's number
@@ -342,6 +347,9 @@ def _request_key(scope: Scope, body: bytes) -> bytes:
     path = scope["path"].split("/")
     if len(path) == 3 and path[2] == "translate" and path[1] not in ("v1", "v2", "api"):  # DeepLX's /TOKEN/translate
         return str(path[1]).encode()
+    if _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE):
+        match = UPLOADED_KEY.search(body)
+        return match[1] if match else b""
     with suppress(ValueError, RecursionError):
         fields = json.loads(body)
         for name in KEY_FIELDS if isinstance(fields, dict) else ():

@@ -440,18 +440,15 @@ async def _translated(
     results: list[Any] = [None] * len(texts)
     for n, result in zip(plain, await model.translate_async([texts[n] for n in plain], **options)):
         results[n] = result
-    options = {name: value for name, value in options.items() if name not in ("caller", "return_attention")}
-    if special:
-        follower = await asyncio.to_thread(model.with_glossary, glossary, placeholders=True)
-        answers = await _in_slices(partial(follower.translate, **options), [texts[n] for n in special])
-        for n, result in zip(special, answers):
-            results[n] = result
-    if failed := [n for n in plain if is_failed(texts[n], results[n].text)]:
-        careful = CapitalsTranslator(model.guarded())
-        for n, result in zip(
-            failed, await _in_slices(partial(careful.translate, **options), [texts[n] for n in failed])
-        ):
-            results[n] = result
+    options = {name: value for name, value in options.items() if name != "caller"}
+    failed = [n for n in plain if is_failed(texts[n], results[n].text)]
+    for numbers, has_terms in ((special, True), (failed, False)):
+        if numbers:
+            inner = await asyncio.to_thread(model.with_glossary, glossary, placeholders=True) if has_terms else model
+            careful = CapitalsTranslator(GuardedTranslator(inner))
+            answers = await _in_slices(partial(careful.translate, **options), [texts[n] for n in numbers])
+            for n, result in zip(numbers, answers):
+                results[n] = result
     return results
 
 

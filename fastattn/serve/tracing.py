@@ -13,7 +13,7 @@ def traced(app: Any, route_path: Callable[[MutableMapping[str, Any]], str]) -> A
 
     route_path  (scope) -> the path of the request's route
     """
-    if VARIABLE not in os.environ:
+    if not os.environ.get(VARIABLE):
         return app
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -45,7 +45,10 @@ def traced(app: Any, route_path: Callable[[MutableMapping[str, Any]], str]) -> A
                 await send(message)
 
             span.set_attribute("http.request.method", scope["method"])
-            span.set_attribute("http.route", route_path(scope))
-            await app(scope, receive, send_and_note)
+            try:
+                await app(scope, receive, send_and_note)
+            finally:  # only now is the route of a path with variables known
+                span.update_name(f"{scope['method']} {route_path(scope)}")
+                span.set_attribute("http.route", route_path(scope))
 
     return answer

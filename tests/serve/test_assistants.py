@@ -1,13 +1,20 @@
 """The Model Context Protocol over HTTP and on stdin and stdout, and OpenAI's responses."""
 
+import asyncio
 import io
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from fastattn import Generator
+from fastattn.errors import FastattnError
+from fastattn.serve.dialects import mcp
 from fastattn.serve.dialects.mcp import run_stdio
+from fastattn.serve.dialects.responses import ResponsesBody
 from fastattn.serve.settings import ServerSettings
 from tests.generation.language_models import checkpoint
 from tests.serve.serving import serving
@@ -62,10 +69,14 @@ def test_tools(asked):
         (call("x"), -32602),
         ([], -32600),
         ({"id": 1}, -32600),
+        (message("tools/call", name=["embed"]), -32602),
+        (message("ping", number={}), -32600),
+        (message("ping", number=1.5), -32600),
         (message("tools/call", name="embed", arguments=[]), None),
         (call("embed"), None),
         (call("translate", texts=["a"], target="xx"), None),
         (call("translate_document", content="!", form="docx", target="pt", source="en"), None),
+        (call("translate_document", content="\u00e9", form="docx", target="pt", source="en"), None),
     ],
 )
 def test_wrong_messages(asked, body, code):
@@ -79,6 +90,19 @@ def test_wrong_messages(asked, body, code):
 def test_pages_of_other_origins_may_not_ask(asked):
     assert asked.post("/mcp", message("ping"), origin="http://evil.example")[0] == 403
     assert asked.post("/mcp", message("ping"), origin=f"http://127.0.0.1:{asked.port}")[0] == 200
+    assert asked.post("/mcp", message("ping"), origin="http://[")[0] == 403
+    # The name of another page, which leads to this server now.
+    led = {"origin": f"http://evil.example:{asked.port}", "host": f"evil.example:{asked.port}"}
+    assert asked.post("/mcp", message("ping"), **led)[0] == 403
+
+
+def test_a_document_of_text_is_text_whatever_it_says_of_its_charset(asked):
+    page = {"content": "<meta charset=iso-8859-1><p>José 你</p>", "form": "html", "source": "en", "target": "pt"}
+    assert "José" in text_of(asked.post("/mcp", call("translate_document", **page))[1])
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=iso-8859-1\\n"\n\n'
+    po = head + '# José\nmsgid "Good morning."\nmsgstr ""\n'
+    translated = text_of(asked.post("/mcp", call("translate_document", **page | {"content": po, "form": "po"}))[1])
+    assert "# José" in translated and 'msgstr "Bom dia."' in translated
 
 
 def test_stdin_and_stdout(pulled):
@@ -89,6 +113,61 @@ def test_stdin_and_stdout(pulled):
     answers = [json.loads(line) for line in output.getvalue().splitlines()]
     assert len(answers) == 3 and {"jsonrpc": "2.0", "id": 1, "result": {}} in answers
     assert sorted(answer.get("error", {}).get("code", 0) for answer in answers) == [-32700, 0, 0]
+
+
+def answers_of(settings, *lines):
+    output = io.BytesIO()
+    run_stdio(settings, io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines)), output)
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_options_arrive_on_stdin(pulled, monkeypatch):
+    settings = ServerSettings((("en-pt", str(pulled("en-pt"))),), threads=1, strict=True, lazy=True)
+    (answer,) = answers_of(settings, call("translate", texts=["Hi."], target="pt", source="en", wished=1))
+    assert answer["result"]["isError"] and "wished" in answer["result"]["content"][0]["text"]
+    slow = mcp.TOOLS["embed"]._replace(call=lambda service, body: asyncio.sleep(60))
+    monkeypatch.setitem(mcp.TOOLS, "embed", slow)
+    (answer,) = answers_of(replace(settings, timeout=0.01), call("embed", texts=["a"]) | {"id": 7})
+    assert (answer["id"], answer["error"]["code"]) == (7, -32603)
+
+
+def test_a_fault_is_answered_on_stdin_and_prints_are_no_answers(monkeypatch, capsys):
+    async def fault(service, body):
+        sys.stdout.write("a line for people\n")
+        raise RuntimeError("a fault")
+
+    monkeypatch.setitem(mcp.TOOLS, "embed", mcp.TOOLS["embed"]._replace(call=fault))
+    answers = answers_of(ServerSettings(()), message("ping", 1), call("embed", texts=["a"]) | {"id": "b"})
+    assert sorted(str(answer["id"]) for answer in answers) == ["1", "b"]
+    assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32603]
+    said = capsys.readouterr()
+    assert not said.out and "a line for people" in said.err and "a fault" in said.err
+
+
+SERVE = [sys.executable, "-m", "fastattn", "serve"]
+
+
+def test_an_interrupt_ends_stdin_mode_at_once(pulled):
+    command = [*SERVE, "-m", str(pulled("en-pt")), "--lazy", "--mcp"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1) as process:
+        process.stdin.write(json.dumps(message("ping")).encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"] == {}
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+    assert process.returncode == 130 and b"Traceback" not in said
+
+
+@pytest.mark.parametrize("options", [["-m", "./nothing-here"], ["-m", "./nothing-here", "--keys", "k"]])
+def test_what_stdin_mode_refuses(options):
+    done = subprocess.run([*SERVE, *options, "--mcp"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode not in (0, 1) and not done.stdout and "Traceback" not in done.stderr
+
+
+def test_closed_input(pulled):
+    command = f"exec {' '.join(SERVE)} -m {pulled('en-pt')} --lazy --mcp <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.returncode and "standard input" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +237,69 @@ def test_calls_of_tools_go_through_the_template(talking):
     ]
     wanted = Generator(talking.folder).generate(messages=same, max_new_tokens=12)
     assert (status, answer["output"][0]["content"][0]["text"], answer["instructions"]) == (200, wanted, "be")
+
+
+def conversation_of(*items, **fields):
+    return list(ResponsesBody.model_validate({"model": "lm", "input": list(items), **fields}).conversation().messages)
+
+
+def test_an_output_may_come_back_as_input():
+    """A thought, the text and the calls of an answer are one message for the template."""
+    thought = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    part = {"type": "output_text", "text": "so", "annotations": []}
+    text = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [part]}
+    calls = [
+        {"type": "function_call", "id": "f", "call_id": name, "name": name, "arguments": "{}", "status": "completed"}
+        for name in "gh"
+    ]
+    result = {"type": "function_call_output", "call_id": "g", "output": [{"type": "input_text", "text": "end"}]}
+    user = {"role": "user", "content": "the"}
+    messages = conversation_of(user, thought, text, *calls, result)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    answer = messages[1]
+    assert (answer["content"], answer["reasoning_content"]) == ("so", "hm")
+    assert [one["function"]["name"] for one in answer["tool_calls"]] == ["g", "h"] and messages[2]["content"] == "end"
+    unknown = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}
+    assert conversation_of(user, unknown) == [user]
+    assert conversation_of(user, tools=None, text=None) == [user]
+
+
+THINKING = TEMPLATE + "{# <think> </think> #}{{ '<think>' }}"
+
+
+def events_of(asked, body):
+    content = asked.raw("POST", "/v1/responses", body | {"stream": True})[1].decode()
+    return [json.loads(block.split("data: ", 1)[1]) for block in content.split("\n\n")[:-1]]
+
+
+def test_every_item_of_a_stream_begins_grows_and_ends(tmp_path_factory):
+    made = checkpoint()
+    made = replace(made, input=replace(made.text, chat_template=THINKING))
+    folder = converted(made, tmp_path_factory.mktemp("served") / "thinking", "float32")
+    with serving(models=(("lm", str(folder)),)) as asked:
+        whole, events = asked.post("/v1/responses", ASKED)[1], events_of(asked, ASKED)
+    output = list[dict]()
+    for event in events:  # as openai's client puts a response together
+        match event["type"].removeprefix("response."):
+            case "output_item.added":
+                assert event["output_index"] == len(output)
+                output.append(event["item"])
+            case "content_part.added":
+                output[event["output_index"]]["content"].append(event["part"])
+            case "output_text.delta" | "reasoning_text.delta":
+                output[event["output_index"]]["content"][event["content_index"]]["text"] += event["delta"]
+    wanted = [(item["type"], item["content"], item["status"]) for item in whole["output"]]
+    assert wanted[0][0] == "reasoning" and wanted[-1][2] == "incomplete"
+    assert [(item["type"], item["content"]) for item in output] == [one[:2] for one in wanted]
+    last = events[-1]["response"]["output"]
+    assert [(item["type"], item["content"], item["status"]) for item in last] == wanted
+
+
+def test_an_error_within_a_stream_is_an_event_of_its_type(talking, monkeypatch):
+    async def broken(self, model, conversation):
+        yield "content", "a"
+        raise FastattnError("broken")
+
+    monkeypatch.setattr("fastattn.serve.service.Service.stream", broken)
+    last = events_of(talking, ASKED)[-1]
+    assert (last["type"], last["message"]) == ("error", "broken")

@@ -156,6 +156,35 @@ def test_a_text_in_capitals_is_translated(asked):
     text = "WHICH COOKIES AND WHICH TRACKERS DO WE USE?"
     answer = asked.post("/translate", {"q": text, "source": "en", "target": "pt"})[1]["translatedText"]
     assert answer == answer.upper() and "WHICH" not in answer and "USE?" not in answer
+    assert asked.post("/api/translate", {"text": text, "source": "en", "target": "pt"})[1]["links"]
+    with_name = asked.post("/translate", {"q": f"{text} {{NAME}}", "source": "en", "target": "pt"})[1]["translatedText"]
+    assert "{NAME}" in with_name and "WHICH" not in with_name
+
+
+def test_the_key_of_an_upload_is_a_field(pulled, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one 1000\ntwo\n")
+    parts = {"source": "en", "target": "pt", "api_key": "one"}
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+
+    def sent(**changed):
+        body = "".join(
+            f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in (parts | changed).items()
+        )
+        body += '--x\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\nGood morning.\r\n--x--\r\n'
+        status, answer, _ = asked.raw("POST", "/translate_file", body.encode(), **kind)
+        return status, json.loads(answer)
+
+    with serving(models=(("en-pt", str(pulled("en-pt"))),), keys=str(keys)) as asked:
+        status, answer = sent()
+        assert status == 200
+        path = answer["translatedFileUrl"].partition(str(asked.port))[2]
+        assert asked.raw("GET", f"{path}?api_key=one")[:2] == (200, b"Bom dia.")
+        assert asked.raw("GET", f"{path}?api_key=two")[0] == 404 and asked.raw("GET", path)[0] == 403
+        assert sent(api_key="three")[0] == 403
+        assert asked.get("/v2/usage", authorization="one")[1]["character_count"] >= 13  # charged once
+        assert asked.get("/v2/usage", authorization="one")[1]["character_count"] <= 14
 
 
 def test_a_file_by_libretranslates_route(asked):

@@ -177,6 +177,7 @@ async def frontend_settings(service: InjectedService) -> dict[str, Any]:
         "batchLimit": service.settings.items,
         "keyRequired": bool(service.settings.keys),
         "suggestions": False,
+        "filesTranslation": True,
         "supportedFilesFormat": [f".{form}" for form in DOCUMENT_FORMS],
         "language": {"source": {"code": AUTO, "name": "Auto"}, "target": {"code": "", "name": ""}},
     }

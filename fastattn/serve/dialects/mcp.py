@@ -2,8 +2,11 @@
 
 import asyncio
 import base64
+import contextlib
+import ipaddress
 import json
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -15,14 +18,15 @@ from starlette.responses import JSONResponse, Response
 from fastattn._version import VERSION
 from fastattn.documents.forms import TEXT_FORMS
 from fastattn.errors import FastattnError
-from fastattn.serve.dialects.body import Body, InjectedService, Texts
+from fastattn.serve.dialects.body import STRICT, Body, InjectedService, Texts
 from fastattn.serve.gate import KeyQuota
 from fastattn.serve.service import AUTO, DOCUMENT_FORMS, QUOTA, Service
 from fastattn.serve.settings import ServerSettings
+from fastattn.system.files import BYTE_ORDER_MARK
 
 router = APIRouter()
 PROTOCOLS = ("2025-06-18", "2025-03-26", "2024-11-05")  # the first is answered to a client that asks for another
-INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, NO_JSON = -32600, -32601, -32602, -32700
+INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, FAULT, NO_JSON = -32600, -32601, -32602, -32603, -32700
 Language = Annotated[str, Field(description="a code such as en, or auto")]
 
 
@@ -33,7 +37,9 @@ class TranslateBody(Body):
 
 
 class TranslateDocumentBody(Body):
-    content: Annotated[str, Field(description="the document; in base64 unless the form is one of text")]
+    content: Annotated[
+        str, Field(description=f"the document; in base64 unless the form is one of {', '.join(TEXT_FORMS)}")
+    ]
     form: Literal[tuple(DOCUMENT_FORMS)]  # type: ignore[valid-type]
     target: str
     source: Language = AUTO
@@ -57,9 +63,12 @@ async def _translate(service: Service, body: TranslateBody) -> Any:
 
 async def _translate_document(service: Service, body: TranslateDocumentBody) -> Any:
     is_text = body.form in TEXT_FORMS
-    data = body.content.encode() if is_text else base64.b64decode(body.content)
+    if is_text:  # whatever charset the document names
+        data = BYTE_ORDER_MARK + body.content.encode()
+    else:
+        data = base64.b64decode("".join(body.content.split()), validate=True)
     [(document, _)] = await service.translate_documents([data], body.form, body.source, body.target)
-    return document.decode() if is_text else base64.b64encode(document).decode()
+    return document.decode("utf-8-sig") if is_text else base64.b64encode(document).decode()
 
 
 async def _embed(service: Service, body: VectorsBody) -> Any:
@@ -99,6 +108,8 @@ async def answer(message: Any, service: Service) -> dict[str, Any] | None:
         return _error(None, INVALID_REQUEST, "expected a JSON-RPC request, an object with a method")
     if "id" not in message:
         return None
+    if isinstance(message["id"], bool) or not isinstance(message["id"], int | str):
+        return _error(None, INVALID_REQUEST, "an id should be a number without a fraction, or a text")
     params = message.get("params") or {}
     result: dict[str, Any] = {}
     match message["method"]:
@@ -113,7 +124,7 @@ async def answer(message: Any, service: Service) -> dict[str, Any] | None:
                 {"name": name, "description": tool.description, "inputSchema": tool.body.model_json_schema()}
                 for name, tool in TOOLS.items()
             ]
-        case "tools/call" if isinstance(params, dict) and params.get("name") in TOOLS:
+        case "tools/call" if isinstance(params, dict) and params.get("name") in [*TOOLS]:
             result = await _call(TOOLS[params["name"]], params.get("arguments") or {}, service)
         case "tools/call":
             return _error(message["id"], INVALID_PARAMS, f"no such tool; there are {', '.join(TOOLS)}")
@@ -145,12 +156,7 @@ def _error(number: Any, code: int, message: str) -> dict[str, Any]:
 async def post(request: Request, service: InjectedService) -> Response:
     """A message of JSON-RPC; notifications get 202. Pages of other origins are refused unless --cors allows them."""
     origin, origins = request.headers.get("origin"), service.settings.origins
-    if (
-        origin
-        and "*" not in origins
-        and origin not in origins
-        and urlsplit(origin).netloc != request.headers.get("host")
-    ):
+    if origin and "*" not in origins and origin not in origins and not _is_own(origin, request.headers.get("host")):
         return JSONResponse(_error(None, INVALID_REQUEST, "this origin may not ask"), 403)
     try:
         message = json.loads(await request.body())
@@ -160,31 +166,63 @@ async def post(request: Request, service: InjectedService) -> Response:
     return Response(status_code=202) if result is None else JSONResponse(result)
 
 
-def run_stdio(
-    settings: ServerSettings, lines: BinaryIO = sys.stdin.buffer, output: BinaryIO = sys.stdout.buffer
-) -> None:
-    """Answer messages of JSON-RPC, one a line, until the input ends."""
-    asyncio.run(_serve_lines(Service(settings), lines, output))
+def _is_own(origin: str, host: str | None) -> bool:
+    """Whether an origin is this server, by its address: a name may be another page's that now leads here."""
+    try:
+        address = urlsplit(origin)
+        if address.hostname != "localhost":
+            ipaddress.ip_address(address.hostname or "")
+    except ValueError:
+        return False
+    return address.netloc == host
+
+
+def run_stdio(settings: ServerSettings, lines: BinaryIO | None = None, output: BinaryIO | None = None) -> None:
+    """Answer messages of JSON-RPC, one a line, until the input ends; all else that is printed goes to stderr."""
+    if lines is None or output is None:
+        if sys.stdin is None or sys.stdout is None:
+            raise FastattnError("--mcp needs standard input and output, and one of them is closed")
+        lines, output = sys.stdin.buffer, sys.stdout.buffer
+    with contextlib.redirect_stdout(sys.stderr):
+        asyncio.run(_serve_lines(Service(settings), lines, output))
 
 
 async def _serve_lines(service: Service, lines: BinaryIO, output: BinaryIO) -> None:
     QUOTA.set(KeyQuota())
+    STRICT.set(service.settings.strict)
     await service.models.load_all(keep_going=False)
+    idle_task = asyncio.create_task(service.models.close_idle_models())
     tasks = set[asyncio.Task[None]]()
 
     async def answer_line(line: bytes) -> None:
-        try:
-            result = await answer(json.loads(line), service)
-        except (ValueError, RecursionError):
-            result = _error(None, NO_JSON, "expected JSON")
+        result = await _answer_line(line, service)
         if result is not None:
-            output.write(json.dumps(result).encode() + b"\n")
-            output.flush()
+            with contextlib.suppress(OSError):  # the client does not read any more, and will close our input
+                output.write(json.dumps(result).encode() + b"\n")
+                output.flush()
 
     while line := await asyncio.to_thread(lines.readline):
-        task = asyncio.create_task(answer_line(line))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        if line.strip():
+            task = asyncio.create_task(answer_line(line))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
     await asyncio.gather(*tasks)
+    idle_task.cancel()
     service.models.close_unused(idle_seconds=0.0)
     service.close()
+
+
+async def _answer_line(line: bytes, service: Service) -> dict[str, Any] | None:
+    """The answer to a line, also if it is no JSON, takes too long, or shows a fault of ours."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return _error(None, NO_JSON, "expected JSON")
+    number = message.get("id") if isinstance(message, dict) else None
+    try:
+        return await asyncio.wait_for(answer(message, service), service.settings.timeout)
+    except asyncio.TimeoutError:
+        return _error(number, FAULT, f"no answer within {service.settings.timeout:g} s")
+    except Exception:  # noqa: BLE001  the client waits for an answer
+        traceback.print_exc()
+        return _error(number, FAULT, "the server has a fault, which its log has")

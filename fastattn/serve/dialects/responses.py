@@ -21,30 +21,56 @@ router = APIRouter(prefix="/v1")
 
 
 class ContentPart(Body):
-    type: Literal["input_text", "output_text", "text"]
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
     text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
 
 
 class InputItem(Body):
-    """A message, the call of a tool, or what a tool gave."""
+    """A message, the call of a tool, what a tool gave, or a thought: what the output of a response has, and more."""
 
-    type: Literal["message", "function_call", "function_call_output"] = "message"
+    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+    id: str | None = None
+    status: str | None = None
     role: Literal["system", "user", "assistant", "developer"] = "user"
-    content: str | list[ContentPart] = ""
+    content: str | list[ContentPart] | None = None
+    summary: list[ContentPart] = []
+    encrypted_content: str | None = None
     call_id: str | None = None
     name: str = ""
     arguments: str = "{}"
-    output: str = ""
+    output: str | list[ContentPart] = ""
 
     def for_template(self) -> dict[str, Any]:
         if self.type == "function_call_output":
-            return ChatMessage(role="tool", content=self.output, tool_call_id=self.call_id).for_template()
+            return ChatMessage(role="tool", content=_joined(self.output), tool_call_id=self.call_id).for_template()
         if self.type == "function_call":
             call = MessageCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
             return ChatMessage(role="assistant", tool_calls=[call]).for_template()
-        parts = self.content
-        text = parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+        text = _joined(self.content or "")
+        if self.type == "reasoning":
+            return ChatMessage(role="assistant", reasoning_content=text or _joined(self.summary)).for_template()
         return ChatMessage(role=self.role, content=text).for_template()
+
+
+def _joined(parts: str | list[ContentPart]) -> str:
+    return parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+
+
+def _messages(items: list[InputItem]) -> list[dict[str, Any]]:
+    """The messages of items: a thought, the text behind it and the calls behind that are one message."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        message, last = item.for_template(), messages[-1] if messages else {}
+        is_thought = last.get("reasoning_content") is not None and not last["content"] and "tool_calls" not in last
+        if message["role"] == "assistant" == last.get("role") and item.type == "function_call":
+            messages[-1] = {**last, "tool_calls": [*last.get("tool_calls", ()), *message["tool_calls"]]}
+        elif message["role"] == "assistant" and item.type == "message" and is_thought:
+            messages[-1] = {**last, **message}
+        elif item.type != "reasoning" or message["reasoning_content"]:
+            messages.append(message)
+    return messages
 
 
 class FlatTool(Function):
@@ -62,29 +88,30 @@ class TextFormat(Schema):
 
 class TextRules(Body):
     format: TextFormat = TextFormat()
+    verbosity: str | None = None
 
 
 class ResponsesBody(SamplingBody):
     input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    tools: list[FlatTool] = []
+    tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
-    text: TextRules = TextRules()
+    text: TextRules | None = None
     n: Literal[1] | None = None
     previous_response_id: None = None  # nothing is stored
 
     def conversation(self) -> Conversation:
         items = [InputItem(content=self.input)] if isinstance(self.input, str) else self.input
         head = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
-        form = self.text.format
+        form = (self.text or TextRules()).format
         options = self.options() | ResponseFormat(type=form.type, json_schema=form).options()
         if self.max_output_tokens is not None:
             options["max_new_tokens"] = self.max_output_tokens
-        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in self.tools]
+        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in self.tools or ()]
         tools = [{"type": "function", "function": function} for function in functions]
         choice = self.tool_choice.name if isinstance(self.tool_choice, ChosenTool) else self.tool_choice
-        return Conversation([*head, *(item.for_template() for item in items)], tools, choice or "auto", {}, options)
+        return Conversation([*head, *_messages(items)], tools, choice or "auto", {}, options)
 
 
 @router.post("/responses", response_model=None)
@@ -95,8 +122,9 @@ async def respond(body: ResponsesBody, service: InjectedService) -> dict[str, An
         return _stream(body, await anext(parts), parts)
     answers = await service.converse(body.model, conversation)
     (answer,) = answers.split_answers
-    items = [*_text_items(answer.text, answer.reasoning), *_call_items(answer.calls)]
-    return _response(body, _id("resp"), answers, items)
+    items = [_item_of(kind, text) for kind, text in (("reasoning", answer.reasoning), ("content", answer.text)) if text]
+    items += _call_items(answer.calls)
+    return _response(body, _id("resp"), answers, _cut(items, answers))
 
 
 def _id(prefix: str) -> str:
@@ -124,7 +152,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
         "instructions": body.instructions,
         "output": output,
         "parallel_tool_calls": True,
-        "tools": [tool.model_dump(exclude_none=True) for tool in body.tools],
+        "tools": [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
         "tool_choice": body.model_dump()["tool_choice"] or "auto",
         "temperature": body.temperature,
         "top_p": body.top_p,
@@ -133,20 +161,29 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
     }
 
 
-def _text_items(text: str, reasoning: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    if reasoning:
-        content = [{"type": "reasoning_text", "text": reasoning}]
-        items.append({"type": "reasoning", "id": _id("rs"), "summary": [], "content": content})
-    return items + ([_message(_id("msg"), [_text_part(text)], "completed")] if text else [])
+def _item_of(kind: str, text: str | None = None) -> dict[str, Any]:
+    """A message or, of kind "reasoning", a thought; without text it is in progress."""
+    status = "in_progress" if text is None else "completed"
+    content = [] if text is None else [_part_of(kind, text)]
+    if kind == "reasoning":
+        return {"type": "reasoning", "id": _id("rs"), "status": status, "summary": [], "content": content}
+    return {"type": "message", "id": _id("msg"), "role": "assistant", "status": status, "content": content}
 
 
-def _message(number: str, content: list[Any], status: str) -> dict[str, Any]:
-    return {"type": "message", "id": number, "role": "assistant", "status": status, "content": content}
+def _part_of(kind: str, text: str) -> dict[str, Any]:
+    is_thought = kind == "reasoning"
+    return {"type": "reasoning_text", "text": text} if is_thought else _text_part(text)
 
 
 def _text_part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _cut(items: list[dict[str, Any]], answers: ModelAnswers) -> list[dict[str, Any]]:
+    """The items of an answer, the last one incomplete if the answer was cut."""
+    if items and answers.generations[0].finish_reason == "length":
+        items[-1]["status"] = "incomplete"
+    return items
 
 
 def _call_items(calls: list[ToolCall]) -> list[dict[str, Any]]:
@@ -165,38 +202,67 @@ def _stream(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> Strea
                 yield f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
                 number += 1
         except FastattnError as error:
-            event = {"type": "error", "sequence_number": number, **error_body(500, str(error))["error"]}
+            event = {**error_body(500, str(error))["error"], "type": "error", "sequence_number": number}
             yield f"event: error\ndata: {json.dumps(event)}\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
-    """The events of an answer; its reasoning comes whole, at the end."""
-    response, message, texts, reasoning = _id("resp"), _id("msg"), list[str](), list[str]()
-    position = {"item_id": message, "output_index": 0, "content_index": 0}
+    """The events of an answer: the response begins, each item begins, grows and ends, the response ends."""
+    response, output, texts, kind, part = _id("resp"), list[dict[str, Any]](), list[str](), "", first
     for name in ("created", "in_progress"):
         yield {"type": f"response.{name}", "response": _response(body, response, None, [])}
-    item = _message(message, [], "in_progress")
-    yield {"type": "response.output_item.added", "output_index": 0, "item": item}
-    yield {"type": "response.content_part.added", **position, "part": _text_part("")}
-    part = first
     while not isinstance(part, ModelAnswers):
-        (texts if part[0] == "content" else reasoning).append(part[1])
-        if part[0] == "content":
-            yield {"type": "response.output_text.delta", **position, "delta": part[1], "logprobs": []}
+        if part[0] != kind:
+            if kind:
+                for event in _end_of(output, kind, "".join(texts)):
+                    yield event
+            kind, texts = part[0], []
+            output.append(_item_of(kind))
+            yield {"type": "response.output_item.added", "output_index": len(output) - 1, "item": output[-1]}
+            yield {"type": "response.content_part.added", **_place(output), "part": _part_of(kind, "")}
+        texts.append(part[1])
+        yield {"type": f"response.{_NAMES[kind]}.delta", **_place(output), "delta": part[1], **_log_probs(kind)}
         part = await anext(parts)
-    text = "".join(texts)
-    output = [_message(message, [_text_part(text)], "completed"), *_text_items("", "".join(reasoning))]
-    yield {"type": "response.output_text.done", **position, "text": text, "logprobs": []}
-    yield {"type": "response.content_part.done", **position, "part": _text_part(text)}
-    yield {"type": "response.output_item.done", "output_index": 0, "item": output[0]}
-    for index, call in enumerate(_call_items(part.split_answers[0].calls), len(output)):
-        place = {"item_id": call["id"], "output_index": index}
-        yield {"type": "response.output_item.added", "output_index": index, "item": call | {"arguments": ""}}
+    calls = _call_items(part.split_answers[0].calls)
+    if kind:
+        output[-1] = output[-1] | {"status": "completed"}
+        if not calls:
+            _cut(output, part)
+        for event in _end_of(output, kind, "".join(texts)):
+            yield event
+    for call in _cut(calls, part):
+        output.append(call)
+        place = {"item_id": call["id"], "output_index": len(output) - 1}
+        begun = call | {"arguments": "", "status": "in_progress"}
+        yield {"type": "response.output_item.added", "output_index": place["output_index"], "item": begun}
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": call["arguments"]}
         arguments = {"arguments": call["arguments"], "name": call["name"]}
         yield {"type": "response.function_call_arguments.done", **place, **arguments}
-        yield {"type": "response.output_item.done", "output_index": index, "item": call}
-        output.append(call)
+        yield {"type": "response.output_item.done", "output_index": place["output_index"], "item": call}
     name = "incomplete" if part.generations[0].finish_reason == "length" else "completed"
     yield {"type": f"response.{name}", "response": _response(body, response, part, output)}
+
+
+_NAMES = {"content": "output_text", "reasoning": "reasoning_text"}  # kind of a part -> as events name it
+
+
+def _log_probs(kind: str) -> dict[str, Any]:
+    return {"logprobs": []} if kind == "content" else {}
+
+
+def _place(output: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where the last item's text is."""
+    return {"item_id": output[-1]["id"], "output_index": len(output) - 1, "content_index": 0}
+
+
+def _end_of(output: list[dict[str, Any]], kind: str, text: str) -> list[dict[str, Any]]:
+    """The events with which the last item ends, which gets its text."""
+    status = output[-1]["status"].replace("in_progress", "completed")
+    output[-1] = output[-1] | {"status": status, "content": [_part_of(kind, text)]}
+    return [
+        {"type": f"response.{_NAMES[kind]}.done", **_place(output), "text": text, **_log_probs(kind)},
+        {"type": "response.content_part.done", **_place(output), "part": _part_of(kind, text)},
+        {"type": "response.output_item.done", "output_index": len(output) - 1, "item": output[-1]},
+    ]
