@@ -20,7 +20,8 @@ _PROPERTY = re.compile(
 )
 _PROPERTY_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|((?:\r\n|[\r\n])[ \t\f]*)|([\s\S]))")
 _APPLE_ENTRY = re.compile(
-    r"/\*.*?(?:\*/|\Z)|//[^\r\n]*|(?:\"(?:[^\"\\]|\\.)*\"|(?<![\w.$/-])[\w.$/-]+)\s*=\s*\"(?P<value>(?:[^\"\\]|\\.)*)\"\s*;", re.DOTALL
+    r"/\*.*?(?:\*/|\Z)|//[^\r\n]*|(?:\"(?:[^\"\\]|\\.)*\"|(?<![\w.$/-])[\w.$/-]+)\s*=\s*\"(?P<value>(?:[^\"\\]|\\.)*)\"\s*;",
+    re.DOTALL,
 )
 _APPLE_ESCAPE = re.compile(r"\\(?:[Uu]([0-9a-fA-F]{4})|()([\s\S]))")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}

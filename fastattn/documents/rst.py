@@ -13,7 +13,10 @@ _TITLED = frozenset(
     "admonition attention caution danger error hint important note rubric seealso sidebar tip topic warning".split()
 )
 _CONTENT = frozenset(
-    (*_TITLED, *"compound container deprecated epigraph figure glossary list-table only versionadded versionchanged versionremoved".split())
+    (
+        *_TITLED,
+        *"compound container deprecated epigraph figure glossary list-table only versionadded versionchanged versionremoved".split(),
+    )
 )
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
