@@ -159,7 +159,8 @@ def documents_forms(findings: Findings, data: Data) -> None:
                 few.append(f"{form} {len(paths)}")
             remark = f"of {len(paths)} files; {', '.join(faults[:5])}".removesuffix("; ")
             findings.at_most(f"{form}: faults", len(faults), remark, 0)
-        findings.at_least("forms with files enough", len(PLAIN_FORMS) + 2 - len(few), f"fewer: {', '.join(few)}", 1)
+        enough = len(PLAIN_FORMS) + 2 - len(few)
+        findings.at_least("forms with files enough", enough, "", 1, f"fewer: {', '.join(few)}")
 
 
 def _files_of_forms(places: Iterable[Path]) -> dict[str, list[Path]]:

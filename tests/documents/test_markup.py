@@ -120,23 +120,12 @@ def test_ass(source, expected):
 
 @pytest.mark.parametrize(
     ("form", "piece"),
-    [
-        ("tex", r"a \emph{b} $c$ {"),
-        ("tex", r"\( \[ $ a"),
-        ("rtf", r"{\b a} \'e9 \u8217?"),
-        ("rst", "a *b `c **d "),
-        *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")),
-        ("ass", " " * 20),
-        ("ass", "Dialogue:"),
-    ],
+    [("tex", r"a \emph{b} $c$ {"), ("tex", r"\( \[ $ a"), ("rtf", r"{\b a} \'e9 \u8217?"), ("rst", "a *b `c **d "),
+        *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")), ("ass", " " * 20), ("ass", "Dialogue:")],
 )
 def test_time_grows_as_the_length(form, piece):
     joint = "" if form in ("rst", "ass") else "\n\n"
-    head = {
-        "ass": "[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,a",
-        "rtf": "{\\rtf1 ",
-        "tex": "\\begin{document}\n",
-    }.get(form, "")
+    head = {"ass": "[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,a", "rtf": "{\\rtf1 ", "tex": "\\begin{document}\n"}.get(form, "")
     grows_as_its_length(form, lambda n: head + joint.join([piece * 5] * n))
 
 
