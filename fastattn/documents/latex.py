@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r"|(?P<math>\$\$(?:[^$\\]|\\.)*\$\$|\$(?:[^$\\]|\\.)*\$|\\\((?:[^\\]|\\[^()])*\\\)|\\\[(?:[^\\]|\\[^\[\]])*\\\])"
     r"|(?P<verbatim>\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote))"
     r"|\\(?:begin|end)[ \t]*\{(?P<environment>[^{}]*)\}"
-    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|(?<!\\)&|\n[ \t]*\n\s*)"
+    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|(?<!\\)&|\r?\n[ \t]*\r?\n\s*)"
     r"|(?P<accent>\\[\'`^\"~=.](?:[A-Za-z](?![A-Za-z]*\{)|\{[A-Za-z]\}))"
     r"|\\(?P<command>[A-Za-z@]+)\*?"
     rf"|(?P<open>\{{(?:\\(?:{'|'.join(_DECLARATIONS.split())})\b\s*)*)|(?P<close>\}})"
@@ -98,7 +98,7 @@ def _text_pieces(source: str) -> list[Piece]:
     pieces = list[Piece]()
     for part in filter(None, parts):
         text = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], part)
-        pieces.append(Piece("text", part, re.sub(r"[ \t\n]+", " ", text)))
+        pieces.append(Piece("text", part, re.sub(r"[ \t\r\n]+", " ", text)))
     return pieces
 
 

@@ -20,7 +20,8 @@ _PROPERTY = re.compile(
 )
 _PROPERTY_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|((?:\r\n|[\r\n])[ \t\f]*)|([\s\S]))")
 _APPLE_ENTRY = re.compile(
-    r"/\*.*?\*/|//[^\r\n]*|(?:\"(?:[^\"\\]|\\.)*\"|[\w.$/-]+)\s*=\s*\"(?P<value>(?:[^\"\\]|\\.)*)\"\s*;", re.DOTALL
+    r"/\*.*?(?:\*/|\Z)|//[^\r\n]*|(?:\"(?:[^\"\\]|\\.)*\"|(?<![\w.$/-])[\w.$/-]+)\s*=\s*\"(?P<value>(?:[^\"\\]|\\.)*)\"\s*;",
+    re.DOTALL,
 )
 _APPLE_ESCAPE = re.compile(r"\\(?:[Uu]([0-9a-fA-F]{4})|()([\s\S]))")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
@@ -73,20 +74,28 @@ def translate_properties(data: bytes, name: str) -> DocumentPlan:
         page, encoding = data.decode(), "utf-8"
     except UnicodeDecodeError:
         page, encoding = data.decode("latin-1"), "latin-1"
+    if "\0" in page:
+        raise InputError(f"{name}: a NUL byte, so this is not text")
     writes_escapes = page.isascii() or encoding == "latin-1"
 
     def text_of(source: str) -> str:
         text = _unescape(source, _PROPERTY_ESCAPE)
-        return text.replace("''", "'") if _MESSAGE_FORMAT.search(text) else text
+        return text.replace("''", "'") if _doubles_apostrophes(text) else text
 
     def source_of(value: Value, text: str) -> str:
-        text = text.replace("'", "''") if _MESSAGE_FORMAT.search(value.text) else text
+        is_doubled = _doubles_apostrophes(_unescape(page[value.start : value.end], _PROPERTY_ESCAPE))
+        text = text.replace("'", "''") if is_doubled else text
         source = "".join(_ESCAPES.get(character, character) for character in text)
         source = f"\\{source}" if source.startswith(" ") else source
         return source if not writes_escapes else "".join(map(_java_escape, source))
 
     values = [Value(*match.span("value"), text_of(match["value"])) for match in _PROPERTY.finditer(page)]
     return (yield from _translate_values(page, values, source_of)).encode(encoding)
+
+
+def _doubles_apostrophes(text: str) -> bool:
+    """Whether a text is a pattern whose apostrophes are all double: single ones, as in '{', stay as they are."""
+    return bool(_MESSAGE_FORMAT.search(text)) and "'" not in text.replace("''", "")
 
 
 def _java_escape(character: str) -> str:
@@ -144,11 +153,11 @@ def translate_string_catalog(data: bytes, name: str, language: str | None = None
         raise InputError(f"{name}: not a string catalog: it has no strings")
     if language is None:
         raise InputError(f"{name}: a string catalog takes the language of its translations: --to")
-    units = list[dict[str, Any]]()
+    source_language, units = str(catalog.get("sourceLanguage")), list[dict[str, Any]]()
     for key, entry in strings.items():
         localizations = entry.setdefault("localizations", {})
         if entry.get("shouldTranslate", True) and isinstance(localizations, dict) and language not in localizations:
-            original = localizations.get(catalog.get("sourceLanguage"))
+            original = localizations.get(source_language)
             original = {"stringUnit": {"state": "new", "value": key}} if original is None else original
             localizations[language] = json.loads(json.dumps(original))
             units += _string_units(localizations[language])
@@ -160,6 +169,7 @@ def translate_string_catalog(data: bytes, name: str, language: str | None = None
         if not entry.get("localizations"):
             entry.pop("localizations", None)
     written = json.dumps(catalog, ensure_ascii=False, indent=2, separators=(",", " : "))
+    written = re.sub(r"(?m)^( *)(.* : )\{\}(?=,?$)", r"\1\2{\n\n\1}", written)  # as Xcode writes it
     return (written + page[len(page.rstrip()) :]).encode("utf-8", "surrogatepass")
 
 
@@ -224,16 +234,16 @@ def translate_yaml(data: bytes, name: str, language: str | None = None) -> Docum
 
     page = decode_text(data, name)
     try:
-        root = yaml.compose(page, Loader=yaml.SafeLoader)
+        roots = list(yaml.compose_all(page, Loader=yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{name}: not YAML: {' '.join(str(error).split())[:200]}") from None
     edits = list[tuple[int, int, str]]()
-    if isinstance(root, yaml.MappingNode) and len(root.value) == 1 and language:
-        key = root.value[0][0]
+    if len(roots) == 1 and isinstance(roots[0], yaml.MappingNode) and len(roots[0].value) == 1 and language:
+        key = roots[0].value[0][0]
         if _LANGUAGE.fullmatch(str(key.value)):
             edits.append((key.start_mark.index, key.end_mark.index, language))
     values, styles = list[Value](), dict[int, str]()  # start of a text -> its quote, or a block's sign, or ""
-    for node in _yaml_texts(root):
+    for node in _yaml_texts(roots):
         properties = re.compile(r"(?:[&!]\S*\s+)*").match(page, node.start_mark.index)  # an anchor and a tag
         start = properties.end() if properties else 0
         if node.style in ("|", ">"):
@@ -251,9 +261,9 @@ def translate_yaml(data: bytes, name: str, language: str | None = None) -> Docum
     return (yield from _translate_values(page, values, source_of, edits)).encode()
 
 
-def _yaml_texts(root: Any) -> list[Any]:
+def _yaml_texts(roots: list[Any]) -> list[Any]:
     """The nodes of texts, without keys; a node that aliases name too comes once."""
-    texts, nodes, seen = list[Any](), [root], set[int]()
+    texts, nodes, seen = list[Any](), roots[::-1], set[int]()
     while nodes:
         node = nodes.pop()
         if node is None or id(node) in seen:
@@ -268,18 +278,21 @@ def _yaml_texts(root: Any) -> list[Any]:
 
 def _block_values(page: str, start: int, node: Any) -> Iterator[Value]:
     """The lines of a literal block, or the paragraphs of a folded one."""
-    lines, position = list[Value](), start
+    lines, position, indent, was_deeper = list[Value](), start, -1, False
     for line in lines_of(page[start : node.end_mark.index]):
         text, is_header = line.strip(), position == start
-        begin = position + len(line) - len(line.lstrip())
+        start_of_line, begin = position, position + len(line) - len(line.lstrip())
+        indent = begin - position if indent < 0 and text and not is_header else indent
         position += len(line)
-        if text and not is_header and lines and node.style == ">":
+        is_deeper = bool(lines) and begin - start_of_line > indent
+        if text and not is_header and lines and not is_deeper and not was_deeper and node.style == ">":
             lines[-1] = Value(lines[-1].start, begin + len(text), f"{lines[-1].text} {text}")
         elif text and not is_header:
             lines.append(Value(begin, begin + len(text), text))
         else:
             yield from lines
             lines = []
+        was_deeper = is_deeper
     yield from lines
 
 
@@ -289,5 +302,5 @@ def _is_plain(text: str) -> bool:
 
     try:
         return yaml.safe_load(f"[{text}]") == [text] and yaml.safe_load(f"a: {text}") == {"a": text}
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: of a date or a number that is none
         return False

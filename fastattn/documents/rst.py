@@ -13,21 +13,24 @@ _TITLED = frozenset(
     "admonition attention caution danger error hint important note rubric seealso sidebar tip topic warning".split()
 )
 _CONTENT = frozenset(
-    (*_TITLED, *"compound container epigraph figure list-table only versionadded versionchanged".split())
+    (
+        *_TITLED,
+        *"compound container deprecated epigraph figure glossary list-table only versionadded versionchanged versionremoved".split(),
+    )
 )
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
 # What stands before the text of a paragraph's first line: signs of lists and notes, names of fields, options.
 _PREFIX = re.compile(
     r"(?:[-*+\u2022|][ \t]+|\(?(?:\d+|#|[A-Za-z]|[ivxIVX]+)[.)][ \t]+|\.\. \[[^\]\n]+\][ \t]+"
-    r"|:(?:[^:\\`\n]|\\.)+:(?:[ \t]+|(?=\n|$))|--?[A-Za-z][\w-]*[^\n]*?[ \t]{2,})(?!$)"
+    r"|:(?:[^:\\`\n]|\\.)+:(?:[ \t]+|(?=\n|$))|--?[A-Za-z][\w-]*[^\n]{0,100}?[ \t]{2,})(?!$)"
 )
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
 _INLINE = re.compile(
-    r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]+:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
-    r"|(?P<shown>``.+?``|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_|:[\w:.+-]+:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]+:)?"
-    r"|\b[\w.-]*\w__?(?!\w)|\\.)",
+    r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
+    r"|(?P<shown>``.+?``|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?"
+    r"|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
     re.DOTALL,
 )
 _CLOSERS = {

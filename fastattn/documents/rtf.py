@@ -11,7 +11,7 @@ _BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
 _TOKEN = re.compile(
     r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<symbol>\\[^A-Za-z])"
     rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
-    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>-?\d{0,10}) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
+    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
     re.DOTALL,
 )
 # Groups whose text is no part of the document, or of the sentence.
@@ -43,17 +43,23 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
 
 
 def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
-    pieces, first, position, fallback_length = list[Piece](), 0, 0, 1
+    pieces, first, position, fallback_lengths = list[Piece](), 0, 0, [1]  # of each group that is open
     while match := _TOKEN.match(page, position):
         end, source = match.end(), match[0]
         match match.lastgroup:
             case "open" if _OPAQUE.match(page, position):
                 end = _group_end(page, position)
                 piece = Piece("alone", page[position:end])
-            case "open" | "close":
-                piece = Piece(str(match.lastgroup), source)
+            case "open":
+                lengths = re.findall(r"\\uc(\d+)", source)
+                fallback_lengths.append(min(9, int(lengths[-1])) if lengths else fallback_lengths[-1])
+                piece = Piece("open", source)
+            case "close":
+                if len(fallback_lengths) > 1:
+                    fallback_lengths.pop()
+                piece = Piece("close", source)
             case "unicode":
-                end, text = _unicode(page, match, fallback_length)
+                end, text = _unicode(page, match, fallback_lengths[-1])
                 piece = Piece("text", page[position:end], text)
             case "bytes":
                 piece = Piece("text", source, bytes.fromhex(source.replace("\\'", "")).decode(encoding, "replace"))
@@ -61,7 +67,8 @@ def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
                 text = re.sub(r"[\r\n]+", "", source).encode("latin-1").decode(encoding, "replace")
                 piece = Piece("text", source, text)
             case "number":
-                fallback_length = min(9, int(match["number"] or 1)) if match["word"] == "uc" else fallback_length
+                if match["word"] == "uc":
+                    fallback_lengths[-1] = min(9, int(match["number"] or 1))
                 piece = _word_piece(source, match["word"], match["number"])
             case _:
                 piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))

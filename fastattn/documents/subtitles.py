@@ -75,9 +75,9 @@ def _marked(source: str) -> Marked:
     return marked_from_tags(kinds, closers, lambda n, *_: "" if n % 2 else pieces[n], tag_of)
 
 
-_EVENT = re.compile(r"Dialogue:((?:[^,\r\n]*,){9})(?P<text>[^\r\n]*)")
+_EVENT = re.compile(r"^Dialogue:((?:[^,\r\n]*,){9})(?P<text>[^\r\n]*)", re.MULTILINE)
 _OVERRIDE = re.compile(r"(\{[^{}]*\})")
-_ASS_BREAK = re.compile(r"\s*\\[Nn]\s*")
+_ASS_BREAK = re.compile(r"(?<!\s)\s*\\[Nn]\s*")
 _DRAWING = re.compile(r"\{[^{}]*\\p[1-9]")
 
 
@@ -95,9 +95,9 @@ def translate_ass(data: bytes, name: str) -> DocumentPlan:
     edits = list[tuple[int, int, str]]()
     for span, parts, source, answer in zip(spans, lines, texts, (yield texts)):
         if answer != source:
-            text = "".join(tag if kind == "open" else text for kind, text, tag in answer.pieces())
+            text = "".join(tag.replace(" ", "\0") if kind == "open" else text for kind, text, tag in answer.pieces())
             lengths = [len(_OVERRIDE.sub("", part)) for part in parts]
-            edits.append((*span, r"\N".join(break_into_lines(text, lengths))))
+            edits.append((*span, r"\N".join(break_into_lines(text, lengths)).replace("\0", " ")))
     return apply_edits(page, edits).encode()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fastattn import translate_document
 from fastattn.errors import InputError
-from tests.documents.backwards import Backwards
+from tests.documents.backwards import Backwards, grows_as_its_length
 
 # (form, document, what becomes of it where the words of each text are turned round)
 WRITTEN = [
@@ -34,6 +34,10 @@ WRITTEN = [
     ("yaml", 'a: "b c"\nd: e f:\n', None),
     ("yaml", "a: [b c, d]\nn: no\ni: 1\n", "a: [c b, d]\nn: no\ni: 1\n"),
     ("yaml", "a: b c:d\n", "a: c:d b\n"),
+    ("properties", "a=it''s '{'{0}'}' b\n", "a=b '{'{0}'}' it''s\n"),
+    ("yaml", "a: b c\n---\nd: e f\n", "a: c b\n---\nd: f e\n"),
+    ("yaml", "a: >\n  b c\n    d e\n  f g\n  h\n", "a: >\n  c b\n    e d\n  h g f\n"),
+    ("yaml", "a: 31 2001-02-\n", "a: 2001-02- 31\n"),
 ]
 
 
@@ -106,6 +110,7 @@ def test_a_string_catalog(fuzzy):
         ("android", "<a/>", "^the document: expected string resources, whose first element is resources, found a$"),
         ("xcstrings", "[]", "^the document: not a string catalog: it has no strings$"),
         ("yaml", "a: [", "^the document: not YAML: "),
+        ("properties", "a\0=\0", "^the document: a NUL byte, so this is not text$"),
     ],
 )
 def test_what_is_not_of_the_form(form, document, message):
@@ -116,3 +121,24 @@ def test_what_is_not_of_the_form(form, document, message):
 def test_yaml_whose_anchors_hold_each_other():
     page = "a: &a [b c, *a]\nd: &d [*a, *a]\ne: [*d, *d]\n"
     assert translate_document(Backwards(), page.encode(), "yaml").decode() == page.replace("b c", "c b")
+
+
+class Number(Backwards):
+    def translate_iter(self, texts, **options):
+        yield from ("2001-99-99" for _ in texts)
+
+
+def test_a_translation_that_looks_like_a_date_of_yaml():
+    assert translate_document(Number(), b"a: b c\n", "yaml") == b'a: "2001-99-99"\n'
+
+
+def test_a_string_catalog_is_written_as_xcode_writes_it():
+    page = b'{\n  "sourceLanguage" : [],\n  "strings" : {\n    "1" : {\n\n    }\n  }\n}\n'
+    page = page.replace(b'"1" : {', b'"1" : {\n      "shouldTranslate" : false\n    },\n    "x : {}" : {')
+    page = page.replace(b'"x : {}" : {\n\n    }', b'"x : {}" : {\n      "extractionState" : {\n\n      },\n      "shouldTranslate" : false\n    }')
+    assert translate_document(Backwards(), page, "xcstrings", language="pt") == page
+
+
+@pytest.mark.parametrize("piece", ["a" * 20, "/*" * 10, "a " * 10])
+def test_time_grows_as_the_length_of_strings(piece):
+    grows_as_its_length("strings", lambda n: '"a" = "b c";\n' + piece * n)
