@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 73_980, "tests": 56_575, "bench": 13_545, "docs": 2_335}
+BUDGET = {"product": 74_040, "tests": 56_640, "bench": 13_670, "docs": 2_335}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
