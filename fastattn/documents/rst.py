@@ -15,7 +15,8 @@ _TITLED = frozenset(
 _CONTENT = frozenset(
     (
         *_TITLED,
-        *"compound container deprecated epigraph figure glossary list-table only versionadded versionchanged versionremoved".split(),
+        *"compound container deprecated epigraph figure glossary list-table "
+        "only versionadded versionchanged versionremoved".split(),
     )
 )
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")

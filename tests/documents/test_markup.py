@@ -48,7 +48,7 @@ RTF = [
     (r"a \{b\} c", r"c \{b\} a"),
     (r"a {\field{\*\fldinst HYPERLINK x}{\fldrslt b c}} d", r"d {\field{\*\fldinst HYPERLINK x}{\fldrslt c b}} a"),
     ("a\nb c", "c ab"),
-    (r"{\uc0 a\u8217 b c}d e", r"{\uc0 c a{\uc1\u8217?}b}e d"),
+    (r"{\uc0 a\u8217 b c} d", r"d {\uc0 c a{\uc1\u8217?}b}"),
     (r"\uc- a b", r"\uc- b a"),
 ]
 
@@ -120,12 +120,23 @@ def test_ass(source, expected):
 
 @pytest.mark.parametrize(
     ("form", "piece"),
-    [("tex", r"a \emph{b} $c$ {"), ("tex", r"\( \[ $ a"), ("rtf", r"{\b a} \'e9 \u8217?"), ("rst", "a *b `c **d "),
-        *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")), ("ass", " " * 20), ("ass", "Dialogue:")],
+    [
+        ("tex", r"a \emph{b} $c$ {"),
+        ("tex", r"\( \[ $ a"),
+        ("rtf", r"{\b a} \'e9 \u8217?"),
+        ("rst", "a *b `c **d "),
+        *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")),
+        ("ass", " " * 20),
+        ("ass", "Dialogue:"),
+    ],
 )
 def test_time_grows_as_the_length(form, piece):
     joint = "" if form in ("rst", "ass") else "\n\n"
-    head = {"ass": "[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,a", "rtf": "{\\rtf1 ", "tex": "\\begin{document}\n"}.get(form, "")
+    head = {
+        "ass": "[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,a",
+        "rtf": "{\\rtf1 ",
+        "tex": "\\begin{document}\n",
+    }.get(form, "")
     grows_as_its_length(form, lambda n: head + joint.join([piece * 5] * n))
 
 
