@@ -92,10 +92,12 @@ class CachedArrays:
 
     def pickled(self, contents: object) -> bytes:
         """The pickle of an object, for ``write``, which then writes the object's arrays too."""
+
+        class ArrayPickler(pickle.Pickler):  # in Python 3.13.0 an object's own ``persistent_id`` is read-only
+            persistent_id = staticmethod(self._location)  # type: ignore[assignment]
+
         stream = io.BytesIO()
-        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
-        pickler.persistent_id = self._location  # type: ignore[method-assign]
-        pickler.dump(contents)
+        ArrayPickler(stream, pickle.HIGHEST_PROTOCOL).dump(contents)
         return stream.getvalue()
 
     def write(self, path: Path, origin: str, pickles: bytes) -> None:
