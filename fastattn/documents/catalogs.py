@@ -5,7 +5,7 @@ import copy
 import gettext
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -44,9 +44,9 @@ def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
-    messages = [Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
-    answers = iter((yield [text for message in messages for text in message.texts]))
-    translations, (count, of_one) = (message.render(answers) for message in messages), _plural_forms(catalog, name)
+    sources = [text for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
+    translations = iter((yield from translate_messages(sources)))
+    count, of_one = _plural_forms(catalog, name)
     for entry in entries:
         singular = _with_blanks_of(entry.msgid, next(translations)) if entry.msgid else ""
         if entry.msgid_plural:
@@ -72,7 +72,14 @@ def translate_po(data: bytes, name: str, fuzzy: bool = False) -> DocumentPlan:
     return _CHARSET_HEADER.sub(r"\1UTF-8", output, count=1).encode()
 
 
-class Message:
+def translate_messages(sources: Iterable[str]) -> Generator[list[Marked], list[Marked], list[str]]:
+    """The translation of each message."""
+    messages = [_Message(source) for source in sources]
+    answers = iter((yield [text for message in messages for text in message.texts]))
+    return [message.render(answers) for message in messages]
+
+
+class _Message:
     """A message: plain text, or HTML line by line if it has tags."""
 
     def __init__(self, text: str):

@@ -18,11 +18,6 @@ class Piece(NamedTuple):
     text: str = ""
     name: str = ""
 
-    @property
-    def is_margin(self) -> bool:
-        """Whether the piece shows nothing that a sentence may begin or end with."""
-        return self.kind in ("text", "alone") and not self.text.strip()
-
 
 class Paragraph(NamedTuple):
     """Pieces whose sources, one after the other, begin at ``start`` of the page."""
@@ -36,43 +31,33 @@ class Paragraph(NamedTuple):
 
     def trimmed(self) -> Iterator["Paragraph"]:
         """The paragraph without blanks and pieces that stay at its two ends, if it has letters."""
-        start, pieces = self.start, _matched(self.pieces)
-        while pieces and pieces[0].is_margin:
-            start += len(pieces.pop(0).source)
-        while pieces and pieces[-1].is_margin:
-            pieces.pop()
+        closers = _closers(self.pieces)
+        paired = closers.keys() | {*closers.values()}
+        inner = [number for number, piece in enumerate(self.pieces) if number in paired or piece.text.strip()]
+        first, end = (inner[0], inner[-1] + 1) if inner else (0, 0)
+        pieces = self.pieces[first:end]
         if any(piece.kind == "text" and any(map(str.isalpha, piece.text)) for piece in pieces):
-            yield Paragraph(start, pieces)
+            yield Paragraph(self.start + sum(len(piece.source) for piece in self.pieces[:first]), pieces)
 
     def marked(self) -> Marked:
         """The text with a mark for each piece that is none; tags are (source of the opening, of the closing piece)."""
-        closers, open_numbers = dict[int, int](), list[int]()
-        for number, piece in enumerate(self.pieces):
-            if piece.kind == "open":
-                open_numbers.append(number)
-            elif piece.kind == "close":
-                closers[open_numbers.pop()] = number
-        kinds, texts = [piece.kind for piece in self.pieces], [piece.text for piece in self.pieces]
 
         def tag_of(number: int, closer: int | None) -> tuple[str, str]:
             return self.pieces[number].source, "" if closer is None else self.pieces[closer].source
 
-        return marked_from_tags(kinds, closers, lambda number, *_: texts[number], tag_of)
+        kinds, texts = [piece.kind for piece in self.pieces], [piece.text for piece in self.pieces]
+        return marked_from_tags(kinds, _closers(self.pieces), lambda number, *_: texts[number], tag_of)
 
 
-def _matched(pieces: list[Piece]) -> list[Piece]:
-    """The pieces, of which those that open or close without a partner stay alone."""
-    matched, open_numbers = list(pieces), list[int]()
+def _closers(pieces: Sequence[Piece]) -> dict[int, int]:
+    """Index of an opening piece -> index of its closing piece; what has no partner stays at its position."""
+    closers, open_numbers = dict[int, int](), list[int]()
     for number, piece in enumerate(pieces):
         if piece.kind == "open":
             open_numbers.append(number)
         elif piece.kind == "close" and open_numbers and pieces[open_numbers[-1]].name == piece.name:
-            open_numbers.pop()
-        elif piece.kind == "close":
-            matched[number] = piece._replace(kind="alone")
-    for number in open_numbers:
-        matched[number] = pieces[number]._replace(kind="alone")
-    return matched
+            closers[open_numbers.pop()] = number
+    return closers
 
 
 def written(answer: Marked, spell: Callable[[str], str]) -> str:

@@ -4,12 +4,12 @@ import copy
 import json
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastattn.documents.catalogs import Message
+from fastattn.documents.catalogs import translate_messages
 from fastattn.documents.marks import Marked
 from fastattn.documents.tables import string_spans
-from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
+from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, lines_of
 from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
 from fastattn.errors import InputError
 
@@ -33,18 +33,10 @@ _ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|()([\s\S]))")
 _ANDROID_ENCLOSING = frozenset("a annotation b big em font i small strike strong sub sup tt u".split())
 
 
-class Value(NamedTuple):
-    """A text of a resource file: [start, end) in the page, and the text that its source stands for."""
-
-    start: int
-    end: int
-    text: str
-
-
 def _translate_values(
     page: str,
-    values: Sequence[Value],
-    source_of: Callable[[Value, str], str],
+    values: Sequence[SourceText],
+    source_of: Callable[[SourceText, str], str],
     edits: Sequence[tuple[int, int, str]] = (),
 ) -> Generator[list[Marked], list[Marked], str]:
     """The page with translated values.
@@ -52,9 +44,7 @@ def _translate_values(
     source_of  (value, its translation) -> the translation as the form writes it
     edits      (start, end, text) of other changes of the page
     """
-    messages = [Message(value.text) for value in values]
-    answers = iter((yield [text for message in messages for text in message.texts]))
-    translations = [message.render(answers) for message in messages]
+    translations = yield from translate_messages(value.text for value in values)
     changed = ((value, text) for value, text in zip(values, translations) if text != value.text)
     return apply_edits(page, [*edits, *((value.start, value.end, source_of(value, text)) for value, text in changed)])
 
@@ -82,14 +72,14 @@ def translate_properties(data: bytes, name: str) -> DocumentPlan:
         text = _unescape(source, _PROPERTY_ESCAPE)
         return text.replace("''", "'") if _doubles_apostrophes(text) else text
 
-    def source_of(value: Value, text: str) -> str:
+    def source_of(value: SourceText, text: str) -> str:
         is_doubled = _doubles_apostrophes(_unescape(page[value.start : value.end], _PROPERTY_ESCAPE))
         text = text.replace("'", "''") if is_doubled else text
         source = "".join(_ESCAPES.get(character, character) for character in text)
         source = f"\\{source}" if source.startswith(" ") else source
         return source if not writes_escapes else "".join(map(_java_escape, source))
 
-    values = [Value(*match.span("value"), text_of(match["value"])) for match in _PROPERTY.finditer(page)]
+    values = [SourceText(*match.span("value"), text_of(match["value"])) for match in _PROPERTY.finditer(page)]
     return (yield from _translate_values(page, values, source_of)).encode(encoding)
 
 
@@ -111,9 +101,9 @@ def translate_strings(data: bytes, name: str) -> DocumentPlan:
     matches = [match for match in _APPLE_ENTRY.finditer(page) if match["value"] is not None]
     if page.strip() and not matches:
         raise InputError(f'{name}: expected lines such as "key" = "text";')
-    values = [Value(*match.span("value"), _unescape(match["value"], _APPLE_ESCAPE)) for match in matches]
+    values = [SourceText(*match.span("value"), _unescape(match["value"], _APPLE_ESCAPE)) for match in matches]
 
-    def source_of(_: Value, text: str) -> str:
+    def source_of(_: SourceText, text: str) -> str:
         return "".join(_ESCAPES.get(character, character) for character in text).replace('"', '\\"')
 
     return (yield from _translate_values(page, values, source_of)).encode()
@@ -123,12 +113,12 @@ def translate_json(data: bytes, name: str, language: str | None = None) -> Docum
     """All texts of a JSON file, such as i18next's or an ARB file, whose names that begin with @ are notes."""
     page = decode_text(data, name)
     _parse_json(page, name)
-    values, edits = list[Value](), list[tuple[int, int, str]]()
+    values, edits = list[SourceText](), list[tuple[int, int, str]]()
     for path, (start, end) in string_spans(page).items():
         if path == ("@@locale",) and language:
             edits.append((start, end, json.dumps(language)))
         elif not any(isinstance(part, str) and part.startswith("@") for part in path):
-            values.append(Value(start, end, json.loads(page[start:end])))
+            values.append(SourceText(start, end, json.loads(page[start:end])))
     page = yield from _translate_values(page, values, lambda _, text: _quoted(text), edits)
     return page.encode("utf-8", "surrogatepass")
 
@@ -161,10 +151,9 @@ def translate_string_catalog(data: bytes, name: str, language: str | None = None
             original = {"stringUnit": {"state": "new", "value": key}} if original is None else original
             localizations[language] = json.loads(json.dumps(original))
             units += _string_units(localizations[language])
-    messages = [Message(unit["value"]) for unit in units]
-    answers = iter((yield [text for message in messages for text in message.texts]))
-    for unit, message in zip(units, messages):
-        unit |= {"state": "needs_review" if fuzzy else "translated", "value": message.render(answers)}
+    translations = yield from translate_messages([unit["value"] for unit in units])
+    for unit, translation in zip(units, translations):
+        unit |= {"state": "needs_review" if fuzzy else "translated", "value": translation}
     for entry in strings.values():
         if not entry.get("localizations"):
             entry.pop("localizations", None)
@@ -242,17 +231,17 @@ def translate_yaml(data: bytes, name: str, language: str | None = None) -> Docum
         key = roots[0].value[0][0]
         if _LANGUAGE.fullmatch(str(key.value)):
             edits.append((key.start_mark.index, key.end_mark.index, language))
-    values, styles = list[Value](), dict[int, str]()  # start of a text -> its quote, or a block's sign, or ""
+    values, styles = list[SourceText](), dict[int, str]()  # start of a text -> its quote, or a block's sign, or ""
     for node in _yaml_texts(roots):
         properties = re.compile(r"(?:[&!]\S*\s+)*").match(page, node.start_mark.index)  # an anchor and a tag
         start = properties.end() if properties else 0
         if node.style in ("|", ">"):
             values += _block_values(page, start, node)
         else:
-            values.append(Value(start, node.end_mark.index, node.value))
+            values.append(SourceText(start, node.end_mark.index, node.value))
             styles[start] = node.style or ""
 
-    def source_of(value: Value, text: str) -> str:
+    def source_of(value: SourceText, text: str) -> str:
         style = styles.get(value.start)
         if style is None or (style == "" and _is_plain(text)):
             return text
@@ -276,9 +265,9 @@ def _yaml_texts(roots: list[Any]) -> list[Any]:
     return texts
 
 
-def _block_values(page: str, start: int, node: Any) -> Iterator[Value]:
+def _block_values(page: str, start: int, node: Any) -> Iterator[SourceText]:
     """The lines of a literal block, or the paragraphs of a folded one."""
-    lines, position, indent, was_deeper = list[Value](), start, -1, False
+    lines, position, indent, was_deeper = list[SourceText](), start, -1, False
     for line in lines_of(page[start : node.end_mark.index]):
         text, is_header = line.strip(), position == start
         start_of_line, begin = position, position + len(line) - len(line.lstrip())
@@ -286,9 +275,9 @@ def _block_values(page: str, start: int, node: Any) -> Iterator[Value]:
         position += len(line)
         is_deeper = bool(lines) and begin - start_of_line > indent
         if text and not is_header and lines and not is_deeper and not was_deeper and node.style == ">":
-            lines[-1] = Value(lines[-1].start, begin + len(text), f"{lines[-1].text} {text}")
+            lines[-1] = SourceText(lines[-1].start, begin + len(text), f"{lines[-1].text} {text}")
         elif text and not is_header:
-            lines.append(Value(begin, begin + len(text), text))
+            lines.append(SourceText(begin, begin + len(text), text))
         else:
             yield from lines
             lines = []

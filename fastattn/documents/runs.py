@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks
-from fastattn.documents.office import Readers, translate_archive, translate_properties_part
+from fastattn.documents.office import XML_SPACE, Readers, translate_archive, translate_properties_part
 from fastattn.documents.texts import DocumentPlan
 from fastattn.documents.xml import Element, local_name, parse_xml, serialize_xml
-
-SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-
 
 READ = {"cNvPr": ("descr", "title")}  # element -> attributes that people read: alternative texts
 DRAWN = frozenset("p")
@@ -65,19 +62,19 @@ class RunParagraph:
 
     def __init__(self, element: Element):
         self._element = element
-        runs = [child for child in element if _text_element(child) is not None]
+        formats = {child: _format_of(child) for child in element if _text_element(child) is not None}
         lengths = Counter[bytes]()
-        for run in runs:
-            lengths[_format_of(run)] += len(_text_element(run).text or "")
-        self._usual = lengths.most_common(1)[0][0] if lengths else b""
-        self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
+        for run, run_format in formats.items():
+            lengths[run_format] += len(_text_element(run).text or "")
+        usual_format = lengths.most_common(1)[0][0] if lengths else b""
+        self._sample = next((run for run, run_format in formats.items() if run_format == usual_format), None)
         text, marks = "", list[Mark]()
         first = next((number for number, child in enumerate(element) if _is_inline(child)), len(element))
         self._children = [child for child in list(element)[first:] if _is_inline(child)]
         for child in self._children:
             text_element = _text_element(child)
             run_text = "" if text_element is None else text_element.text or ""
-            if text_element is None or _format_of(child) != self._usual:
+            if text_element is None or formats[child] != usual_format:
                 marks.append(Mark(len(text), len(text) + len(run_text), child))
             text += run_text
         self.texts = split_at_marks(Marked(text, tuple(marks)), lambda tag: local_name(tag) == "br")
@@ -139,4 +136,4 @@ def _set_text(run: Element, text: str) -> None:
     element = _text_element(run)
     element.text = text
     if element.tag.startswith("{http://schemas.openxmlformats.org/spreadsheetml") and text != text.strip():
-        element.set(SPACE, "preserve")
+        element.set(XML_SPACE, "preserve")

@@ -4,21 +4,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text, lines_of
+from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, lines_of
 from fastattn.errors import InputError
 
 Path = tuple[str | int, ...]
-
-
-class Cell(NamedTuple):
-    """A cell of a table: [start, end) in the page, and its text."""
-
-    start: int
-    end: int
-    text: str
 
 
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> DocumentPlan:
@@ -38,7 +30,7 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     return apply_edits(page, edits).encode("utf-8", "surrogatepass")
 
 
-def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
+def _cell_source(page: str, cell: SourceText, text: str, delimiter: str) -> str:
     """The source of a cell's new text, in quotes if the cell has them or CSV needs them; TSV's tabs become blanks."""
     is_quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
     if not is_quoted and delimiter == "\t":
@@ -47,7 +39,7 @@ def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
     return '"' + text.replace('"', '""') + '"' if is_quoted else text
 
 
-def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
+def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[SourceText]]]:
     """(delimiter, rows). For a comma also tries a semicolon, a tab and a bar, which programs write in its place.
 
     names  columns that the first row must have for a delimiter to be right; without names, all rows must have the same
@@ -63,11 +55,11 @@ def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[s
     return delimiter, list(_cells(page, delimiter, name))
 
 
-def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
+def _cells(page: str, delimiter: str, name: str) -> Iterator[list[SourceText]]:
     """The rows of a table by RFC 4180, without empty ones; in TSV, a quote that does not end a cell is text."""
     quoted_cell = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
     plain_cell, line_end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
-    position, row = 0, list[Cell]()
+    position, row = 0, list[SourceText]()
     while position < len(page) or row:
         match = quoted_cell.match(page, position)
         if match is None and delimiter != "\t" and page.startswith('"', position):
@@ -75,7 +67,7 @@ def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
             raise InputError(f"{name}: not a table: the quote in line {line} does not end a cell")
         cell = match or plain_cell.match(page, position)
         assert cell is not None
-        row.append(Cell(*cell.span(), match[1].replace('""', '"') if match else cell[0]))
+        row.append(SourceText(*cell.span(), match[1].replace('""', '"') if match else cell[0]))
         position = cell.end()
         if page.startswith(delimiter, position):
             position += 1

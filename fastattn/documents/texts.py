@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from fastattn.documents.marks import Marked
 from fastattn.errors import FastattnError, InputError
@@ -16,6 +17,14 @@ from fastattn.text.translation import is_spaceless
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
 # Python's codecs that no document may name as its charset.
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
+
+
+class SourceText(NamedTuple):
+    """A text of a page, such as a cell: [start, end) of its source, and the text that the source stands for."""
+
+    start: int
+    end: int
+    text: str
 
 
 def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:

@@ -230,13 +230,13 @@ class Service:
             raise Refusal(400, f"no model translates from {source!r} to {target!r}; from {sources}")
         return self.pairs[source, target]
 
-    async def translate_pages(
-        self, texts: Sequence[str], source: str, target: str, **options: Any
+    async def translate_text_documents(
+        self, texts: Sequence[str], form: str, source: str, target: str, **options: Any
     ) -> list[tuple[str, str]]:
-        """(translation, source language) of each text of HTML, whatever charset the HTML names."""
-        pages = [BYTE_ORDER_MARK + text.encode() for text in texts]
-        translations = await self.translate_documents(pages, "html", source, target, **options)
-        return [(page.decode("utf-8-sig"), language) for page, language in translations]
+        """(translation, source language) of each document of a form of text, whatever charset the document names."""
+        documents = [BYTE_ORDER_MARK + text.encode() for text in texts]
+        translations = await self.translate_documents(documents, form, source, target, **options)
+        return [(document.decode("utf-8-sig"), language) for document, language in translations]
 
     async def detect(self, text: str, candidates: Sequence[str] = ()) -> list[DetectedLanguage]:
         """The likely languages of a text, most likely first, of the candidates if given; confidence is among all."""

@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 74_125, "tests": 56_800, "bench": 13_790, "docs": 2_335}
+BUDGET = {"product": 74_100, "tests": 56_793, "bench": 13_786, "docs": 2_332}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:

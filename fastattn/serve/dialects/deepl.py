@@ -62,7 +62,7 @@ async def translate(body: DeepLBody, service: InjectedService) -> dict[str, Any]
     if body.tag_handling == "html":
         if body.ignore_tags or body.splitting_tags or body.non_splitting_tags:
             raise InputError("ignore_tags, splitting_tags and non_splitting_tags go with tag_handling xml")
-        answers = await service.translate_pages(texts, *pair, **options)
+        answers = await service.translate_text_documents(texts, "html", *pair, **options)
     elif body.tag_handling == "xml":
         documents = [text.encode() for text in texts]
         results = await service.translate_documents(documents, "xml", *pair, rules=body.rules(), **options)

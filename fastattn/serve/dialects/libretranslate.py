@@ -83,7 +83,7 @@ async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if body.format == "html":
         if body.alternatives:
             raise InputError("alternatives go with format text")
-        pages = await service.translate_pages(as_list(body.q), body.source, body.target)
+        pages = await service.translate_text_documents(as_list(body.q), "html", body.source, body.target)
         answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
         detected: list[Any] = [DetectedLanguage(language, 100.0) for _, language in pages]
     else:

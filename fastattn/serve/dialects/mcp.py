@@ -22,7 +22,7 @@ from fastattn.serve.dialects.body import STRICT, Body, InjectedService, Texts
 from fastattn.serve.gate import KeyQuota
 from fastattn.serve.service import AUTO, DOCUMENT_FORMS, QUOTA, Service
 from fastattn.serve.settings import ServerSettings
-from fastattn.system.files import BYTE_ORDER_MARK
+from fastattn.vectors.search import semantic_search
 
 router = APIRouter()
 PROTOCOLS = ("2025-06-18", "2025-03-26", "2024-11-05")  # the first is answered to a client that asks for another
@@ -62,13 +62,13 @@ async def _translate(service: Service, body: TranslateBody) -> Any:
 
 
 async def _translate_document(service: Service, body: TranslateDocumentBody) -> Any:
-    is_text = body.form in TEXT_FORMS
-    if is_text:  # whatever charset the document names
-        data = BYTE_ORDER_MARK + body.content.encode()
-    else:
-        data = base64.b64decode("".join(body.content.split()), validate=True)
-    [(document, _)] = await service.translate_documents([data], body.form, body.source, body.target)
-    return document.decode("utf-8-sig") if is_text else base64.b64encode(document).decode()
+    call = body.form, body.source, body.target
+    if body.form in TEXT_FORMS:
+        ((text, _),) = await service.translate_text_documents([body.content], *call)
+        return text
+    data = base64.b64decode("".join(body.content.split()), validate=True)
+    ((document, _),) = await service.translate_documents([data], *call)
+    return base64.b64encode(document).decode()
 
 
 async def _embed(service: Service, body: VectorsBody) -> Any:
@@ -77,11 +77,10 @@ async def _embed(service: Service, body: VectorsBody) -> Any:
 
 
 async def _search(service: Service, body: SearchBody) -> Any:
-    texts = [body.query, *body.texts]
-    vectors_BD, _, _ = await service.embed(texts, body.model, truncate=True, normalize_embeddings=True)
-    scores = (vectors_BD[1:] @ vectors_BD[0]).tolist()
-    best = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_k]
-    return [{"index": number, "score": scores[number], "text": body.texts[number]} for number in best]
+    vectors_BD, _, _ = await service.embed([body.query, *body.texts], body.model, truncate=True)
+    result = await asyncio.to_thread(semantic_search, vectors_BD[0], vectors_BD[1:], body.top_k)
+    pairs = zip(result.ids.tolist(), result.scores.tolist())
+    return [{"index": number, "score": score, "text": body.texts[number]} for number, score in pairs if number >= 0]
 
 
 class AssistantTool(NamedTuple):
@@ -135,16 +134,15 @@ async def answer(message: Any, service: Service) -> dict[str, Any] | None:
 
 async def _call(tool: AssistantTool, arguments: Any, service: Service) -> dict[str, Any]:
     """A tool's result as text, or what it refuses: an assistant reads that and may call again."""
+    is_error = True
     try:
-        text, is_error = (
-            json.dumps(await tool.call(service, tool.body.model_validate(arguments)), ensure_ascii=False),
-            False,
-        )
+        result = await tool.call(service, tool.body.model_validate(arguments))
+        text, is_error = json.dumps(result, ensure_ascii=False), False
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:3])
-        text, is_error = "; ".join(problems), True
+        text = "; ".join(problems)
     except (FastattnError, ValueError) as error:
-        text, is_error = str(error), True
+        text = str(error)
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 

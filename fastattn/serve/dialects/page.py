@@ -66,7 +66,9 @@ async def translate(body: PageBody, service: InjectedService) -> dict[str, Any]:
     """
     request = [body.text], body.source, body.target
     if body.html:
-        ((text, source),) = await service.translate_pages(*request, glossary=body.glossary)
+        ((text, source),) = await service.translate_text_documents(
+            [body.text], "html", body.source, body.target, glossary=body.glossary
+        )
         return {"text": text, "source": source, "alternatives": [], "links": []}
     alternatives = 0 if body.glossary else body.alternatives
     call = service.translate(*request, alternatives=alternatives, with_links=True, glossary=body.glossary)
