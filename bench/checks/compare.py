@@ -84,8 +84,8 @@ def milliseconds(times: dict[str, float]) -> str:
     return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times.items())
 
 
-def python(*arguments: str, cache: Path | None = None) -> str:
-    environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
+def python(*arguments: str, cache: Path | None = None, variables: dict[str, str] | None = None) -> str:
+    environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {}), **(variables or {})}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"
     )

@@ -13,6 +13,7 @@ from bench.checks.light import PEER, translate_locally
 from bench.memory import peak_of_command
 from bench.timing import alternate, once
 from bench.translate_locally import write_lines
+from fastattn.runtime.compiling import SWITCH
 from fastattn.system.cache_folder import cache_root
 
 LIGHT_MB = 162  # at the peak of a command that translates a line with en-pt
@@ -71,12 +72,31 @@ def cold_all(findings: Findings, data: Data) -> None:
         findings.at_most("warmup", once(lambda: python("-m", "fastattn.cli", "warmup", cache=cache)), "s", 40)
 
 
-def _cold_and_warm(command: list[str]) -> tuple[float, float]:
+@check(
+    "start-numba",
+    "the command that translates a line with en-pt, beside Numba's own cache and threads (as with a version of Numba "
+    "that fastattn does not know): at most half its time with an empty cache and later; the process that compiles ahead "
+    "takes 10% off the time with an empty cache",
+)
+def numba(findings: Findings, data: Data) -> None:
+    command = command_of("en-pt", data.flores("en")[0])
+    other = "import numba; numba.version_info = numba.version_info._replace(short=(0, 0))"
+    by_numba = ["-c", f"{other}; from fastattn.cli import main; main()", *command[2:]]
+    first, _ = _cold_and_warm(command)
+    alone, later = _cold_and_warm(command, {SWITCH: "0"})  # no second process computes beside later runs
+    first_by_numba, later_by_numba = _cold_and_warm(by_numba)
+    findings.at_most("empty cache", first / first_by_numba, "x Numba's time", 0.5, f"{first:.1f}, {first_by_numba:.1f} s")
+    findings.at_most("later", later / later_by_numba, "x Numba's time", 0.5, f"{later:.2f}, {later_by_numba:.2f} s")
+    findings.at_most("second process", first / alone, "x the time without a second process", 0.9, f"{alone:.1f} s")
+
+
+def _cold_and_warm(command: list[str], variables: dict[str, str] | None = None) -> tuple[float, float]:
     """Seconds of a command's first run, with an empty cache, and of later ones."""
     with tempfile.TemporaryDirectory() as folder:
-        cache = _empty_cache(Path(folder))
-        first = once(lambda: python(*command, cache=cache))
-        return first, statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
+        variables = {"NUMBA_CACHE_DIR": folder, **(variables or {})}
+        run = partial(python, *command, cache=_empty_cache(Path(folder)), variables=variables)
+        first = once(run)
+        return first, statistics.median(once(run) for _ in range(3))
 
 
 def _empty_cache(folder: Path) -> Path:

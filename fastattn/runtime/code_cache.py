@@ -1,6 +1,8 @@
 """The cache of compiled code: a folder named after a hash of the CPU and of every source that kernels are made of.
 
-Numba's own cache keys a function on its file's mtime, and misses a change in a file that the function inlines.
+Numba's own cache keys a function on its file's mtime, and misses a change in a file that the function inlines. With it
+and Numba's threads, a command that translates a line takes 84.6 s in place of 16.0 with an empty cache, later 1.12 s in
+place of 0.36 (docs/architecture.md, "Compiled code").
 
 A file of the cache has a line that names the format, the SHA-256 of all that follows, the length of a JSON object, the
 object, and an object file. Nothing is unpickled. A file is loaded only if this user or root alone can have written it.

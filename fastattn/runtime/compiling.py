@@ -1,5 +1,6 @@
 """Locks and threads for compiling, listeners, and a second process that helps; the compiler itself is elsewhere.
 
+The second process takes a first translation from 29.2 s to 16.0 on two cores (docs/architecture.md, "Compiled code").
 One thread compiles at a time; no thread compiles while the process forks, nor for _GRACE seconds while it ends.
 """
 
