@@ -85,7 +85,9 @@ def numba(findings: Findings, data: Data) -> None:
     first, _ = _cold_and_warm(command)
     alone, later = _cold_and_warm(command, {SWITCH: "0"})  # no second process computes beside later runs
     first_by_numba, later_by_numba = _cold_and_warm(by_numba)
-    findings.at_most("empty cache", first / first_by_numba, "x Numba's time", 0.5, f"{first:.1f}, {first_by_numba:.1f} s")
+    findings.at_most(
+        "empty cache", first / first_by_numba, "x Numba's time", 0.5, f"{first:.1f}, {first_by_numba:.1f} s"
+    )
     findings.at_most("later", later / later_by_numba, "x Numba's time", 0.5, f"{later:.2f}, {later_by_numba:.2f} s")
     findings.at_most("second process", first / alone, "x the time without a second process", 0.9, f"{alone:.1f} s")
 
