@@ -75,8 +75,8 @@ def cold_all(findings: Findings, data: Data) -> None:
 @check(
     "start-numba",
     "the command that translates a line with en-pt, beside Numba's own cache and threads (as with a version of Numba "
-    "that fastattn does not know): at most half its time with an empty cache and later; the process that compiles ahead "
-    "takes 10% off the time with an empty cache",
+    "that fastattn does not know): at most half its time with an empty cache and later; the process that compiles "
+    "ahead takes 10% off the time with an empty cache",
 )
 def numba(findings: Findings, data: Data) -> None:
     command = command_of("en-pt", data.flores("en")[0])
