@@ -39,11 +39,11 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each heading, in the order of each heading's first option."""
-        sections: dict[str, list[tuple[str, str]]] = {OPTIONS: []}
+        sections: dict[str, list[tuple[str, str]]] = {DEFAULT_HEADING: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                sections.setdefault(getattr(parameter, "heading", OPTIONS), []).append(record)
+                sections.setdefault(getattr(parameter, "heading", DEFAULT_HEADING), []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
@@ -97,7 +97,7 @@ class _Model(click.ParamType):
 
 
 TEXT = _Text()
-OPTIONS = "Options"  # the heading of options that have no other heading
+DEFAULT_HEADING = "Options"  # the heading of options that have no other heading
 
 
 def _option_lines(text: str) -> list[str]:
@@ -145,7 +145,7 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
     attributes  parameter -> further arguments of click.option
     """
-    options, heading = [], OPTIONS
+    options, heading = [], DEFAULT_HEADING
     for line in _option_lines(text):
         if "--" in line:
             options.append(_option(line, heading, attributes))

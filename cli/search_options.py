@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fastattn.cli.options import OPTIONS, TEXT, declare
+from fastattn.cli.options import DEFAULT_HEADING, TEXT, declare
 from fastattn.errors import InputError
 
 
@@ -25,7 +25,7 @@ class _TextFile(click.ParamType):
 
 
 TEXT_LIST: dict[str, Any] = {"type": TEXT, "callback": lambda context, param, texts: list(texts) or None}
-# The fields of DecodingOptions by their names, each None if the command line lacks the option.
+# Options of searches; most parameters are fields of DecodingOptions, and None where the option is not given.
 _SCORE_OPTIONS = """
 --patience FLOAT: Go on until beam size x patience hypotheses have ended (default: 1).
 --length-penalty FLOAT: Divide scores by the length to this power (default: the checkpoint's own, else 1)."""
@@ -113,7 +113,8 @@ def options_as_typed() -> Iterator[None]:
 
 def _with_typed_options(message: str) -> str:
     parameters = click.get_current_context().command.params
-    options = {option.name: option.opts[-1] for option in parameters if getattr(option, "heading", OPTIONS) != OPTIONS}
+    headed = (option for option in parameters if getattr(option, "heading", DEFAULT_HEADING) != DEFAULT_HEADING)
+    options = {option.name: option.opts[-1] for option in headed}
     options |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, options))
     return re.sub(rf"\b({names})\b(=?)", lambda match: options[match[1]] + match[2].replace("=", " "), message)

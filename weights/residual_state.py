@@ -1,4 +1,4 @@
-"""Residual networks in state dicts with timm's names: the shapes say whether they are plain, grouped or gated.
+"""Residual networks in state dicts with timm's names: plain, grouped or gated, as the tensors' names and shapes say.
 
 Batch norms are folded into the convolutions before them.
 """
@@ -34,24 +34,24 @@ class ResidualState:
         return self._shape("conv1.weight")[2]
 
     def _take(self, name: str) -> np.ndarray:
-        """The tensor in float32, from now on used; CheckpointError where it is missing."""
+        """Return the tensor in float32 and mark it as used; CheckpointError where it is missing."""
         if name not in self._arrays:
             raise CheckpointError(f"{self.where}: tensors do not fit a residual network: missing {name}")
         self._unused.discard(name)
         return self._arrays[name].vector.reshape(self._arrays[name].shape)
 
     def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
-        """The network that the tensors' shapes describe, for images of the size ``image``."""
+        """The network that the tensors' names and shapes describe, for images of the size ``image``."""
         blocks: list[int] = []
         while f"layer{len(blocks) + 1}.0.conv1.weight" in self._arrays:
             stage = f"layer{len(blocks) + 1}."
             blocks.append(sum(name.startswith(stage) and name.endswith(".conv1.weight") for name in self._arrays))
-        stages = [f"layer{i + 1}.0" for i in range(len(blocks))]
-        if not stages or "conv1.weight" not in self._arrays:
+        first_blocks = [f"layer{i + 1}.0" for i in range(len(blocks))]
+        if not first_blocks or "conv1.weight" not in self._arrays:
             raise CheckpointError(
                 f"{self.where}: neither conv1.weight nor layer1.0.conv1.weight, or not both, are there"
             )
-        widths = tuple(self._shape(f"{stage}.conv2.weight")[0] for stage in stages)
+        widths = tuple(self._shape(f"{block}.conv2.weight")[0] for block in first_blocks)
         bottleneck = "layer1.0.conv3.weight" in self._arrays
         outputs = self._shape("layer1.0.conv3.weight")[0] if bottleneck else widths[0]
         group_width = max(1, self._shape("layer1.0.conv2.weight")[1])
@@ -69,7 +69,7 @@ class ResidualState:
             expansion=outputs // max(1, widths[0]) if bottleneck else 1,
             groups=max(1, widths[0] // group_width) if bottleneck else 1,
             gate=gate,
-            squeezed=tuple(self._shape(f"{stage}.{gate_weight}")[0] for stage in stages) if gate_weight else (),
+            squeezed=tuple(self._shape(f"{block}.{gate_weight}")[0] for block in first_blocks) if gate_weight else (),
         )
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:

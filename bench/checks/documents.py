@@ -18,7 +18,7 @@ from typing import Any
 from bench.checks import Data, Findings, check
 from fastattn import Translator, translate_document
 from fastattn.documents.forms import form_of
-from fastattn.documents.html import READ_ATTRS, HtmlTokenizer
+from fastattn.documents.html import VISIBLE_ATTRS, HtmlTokenizer
 from fastattn.errors import InputError
 from fastattn.text.invariants import INVARIANT
 from fastattn.text.languages import likely_languages
@@ -60,7 +60,7 @@ def structure(data: bytes, form: str) -> object:
     text = data.decode("utf-8", "replace")
     if form == "html":
         return Counter(
-            (token.kind, token.name, *sorted(pair for pair in token.attributes.items() if pair[0] not in READ_ATTRS))
+            (token.kind, token.name, *sorted(pair for pair in token.attributes.items() if pair[0] not in VISIBLE_ATTRS))
             for token in HtmlTokenizer(text).tokens
             if token.kind in ("open", "close", "alone") and token.name not in SPOKEN
         )

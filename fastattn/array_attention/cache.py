@@ -24,8 +24,8 @@ from fastattn.system.option_names import STEPS, explains_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-FIRST_POSITIONS = 32  # columns of a new table of row numbers; a growing table doubles them
-MAX_POSITIONS = 1 << 30  # of all sequences together: numbers of rows are int32
+FIRST_POSITIONS = 32  # columns of a new ``_row_indices_BS``; a growing cache doubles them
+MAX_POSITIONS = 1 << 30  # of all sequences together: indices of rows in the table are int32
 MAX_HEADS = 1 << 16
 STORED_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}  # bits of 16-bit floats
 
@@ -48,7 +48,7 @@ class KVCache:
     dtype     "float32", "float16" or "bfloat16", the type that is stored; half the bytes take half the time of a step
     capacity  positions of each sequence for which the new cache has memory; the cache grows as needed
     device    "cpu", "cuda" or "auto", where keys and values lie and attention is computed
-    A position is a row of one table, and a sequence is a list of row numbers: sequences share the rows of common
+    A position is a row of one table, and a sequence is a list of row indices: sequences share the rows of common
     positions (as vLLM shares pages, Kwon 2023). Rows that no sequence has any more are used again. A cache and its
     forks share their memory, which is freed with the last of them, and a lock: several threads may call them at once.
     ``len`` is the number of sequences. InputError for arguments that do not fit; the cache then stays as it is.
@@ -72,7 +72,7 @@ class KVCache:
         capacity = _checked_count("capacity", capacity, 0, MAX_POSITIONS // max(B, 1))
         self._shape, self._dtype = (G, K, V), _dtype_name(dtype)
         try:
-            self._rows_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # arbitrary past the lengths
+            self._row_indices_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # arbitrary past the lengths
             self._lengths_B = np.zeros(B, np.int64)
             self._store = _Store(ops, G * (K + V), self._dtype, B * capacity)
         except MemoryError:
@@ -107,13 +107,13 @@ class KVCache:
             b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
             if not len(b_N):
                 return
-            new_lengths_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
+            new_lengths_B, columns = self._lengths_B + counts_B, self._row_indices_BS.shape[1]
             if (longest := int(new_lengths_B.max())) > columns:
-                self._rows_BS = np.pad(self._rows_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
-            rows_N = self._store.take(len(b_N))
+                self._row_indices_BS = np.pad(self._row_indices_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
+            row_indices_N = self._store.take(len(b_N))
             values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
-            self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
-            self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
+            self._ops.write_rows(self._store.table, row_indices_N, self._ops.as_rows(values_NE), 0)
+            self._row_indices_BS[b_N, self._lengths_B[b_N] + t_N] = row_indices_N
             self._lengths_B = new_lengths_B
 
     def _key_value_rows(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -197,7 +197,7 @@ class KVCache:
             float32_heads = heads._replace(scale=1.0, softcap=0.0)
         rows_NE, table_ME = self._ops.as_rows(query.reshape(B * T, H * K)), self._store.table
         index = KeyIndex(
-            np.ascontiguousarray(self._rows_BS[:, :S]),
+            np.ascontiguousarray(self._row_indices_BS[:, :S]),
             stops_N=seen_N2[:, 1].copy(),
             rows_N=np.repeat(np.arange(B), T),
             firsts_N=seen_N2[:, 0].copy(),
@@ -228,7 +228,7 @@ class KVCache:
         overflowed_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
         overflowed_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
         for b in map(int, np.nonzero(overflowed_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
-            rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
+            rows_SE = np.asarray(self._store.table)[self._row_indices_BS[b, : self._lengths_B[b]]]
             key = rows_SE[:, : G * K].reshape(-1, G, K)
             value = rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
             sentence = slice(b, b + 1)
@@ -244,7 +244,7 @@ class KVCache:
         """Sequence i becomes the former sequence order[i]; numbers may repeat, as beams do. No keys are copied."""
         with self._store.lock:
             order_B = self._checked_order(order)
-            self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
+            self._row_indices_BS, self._lengths_B = self._row_indices_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
         """A new cache with the sequences of these numbers, or all. The caches share positions, and grow separately."""
@@ -253,7 +253,7 @@ class KVCache:
             order_B = self._checked_order([order] if isinstance(order, (int, np.integer)) else order)
             forked = object.__new__(KVCache)
             forked._shape, forked._dtype, forked._store, forked._ops = self._shape, self._dtype, self._store, self._ops
-            forked._rows_BS, forked._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
+            forked._row_indices_BS, forked._lengths_B = self._row_indices_BS[order_B], self._lengths_B[order_B]
             self._store.caches.add(forked)
             return forked
 
@@ -274,8 +274,8 @@ class KVCache:
             self._lengths_B = lengths_B.copy()
 
     def rows(self) -> np.ndarray:
-        """The numbers of all rows that the sequences have; shared rows are repeated."""
-        return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
+        """The indices in the table of all rows that the sequences have; shared rows are repeated."""
+        return self._row_indices_BS[np.arange(self._row_indices_BS.shape[1]) < self._lengths_B[:, None]]
 
     def _checked_counts(self, lengths: Integers | None, T: int) -> np.ndarray:
         """``lengths`` as int64 [B], by default T for all; InputError unless all are 0 to T."""
@@ -320,7 +320,7 @@ class _Store:
         return self._pool.layers[0]
 
     def take(self, count: int) -> np.ndarray:
-        """The numbers of ``count`` free rows. Where too few are free, this frees the rows that no sequence has."""
+        """The indices of ``count`` free rows in the table. If too few are free, rows that no sequence has are freed."""
         pool = self._pool
         if count > pool.free_count:
             used_M = np.zeros(pool.rows, bool)

@@ -23,9 +23,9 @@ CODE_WORDS = frozenset("code kbd samp tt var".split())
 OPAQUE = frozenset("iframe math noscript object script style svg template".split())
 PREFORMATTED = frozenset("listing plaintext pre xmp".split())
 UNDISPLAYED = frozenset("script style template".split())
-READ_ATTRS = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
-_ROOT = re.compile(r"<!--.*?-->|<html\b[^>]*>", re.IGNORECASE | re.DOTALL)  # or a comment, in which no tag counts
-READ_METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
+VISIBLE_ATTRS = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
+_ROOT = re.compile(r"<!--.*?-->|<html\b[^>]*>", re.IGNORECASE | re.DOTALL)  # comments too, whose tags are no roots
+VISIBLE_METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTON_TYPES = frozenset(("button", "reset", "submit"))
 LABELLED_ELEMENTS = frozenset(("optgroup", "option", "track"))
 _TAG_NAME = re.compile(r"<[^\s/>]*")
@@ -40,7 +40,7 @@ class SourceToken(NamedTuple):
     """A piece of the source. Kinds: "open", "close", "alone" (a tag that encloses nothing), "kept", "text" and "other".
 
     text   the source as a browser shows it
-    parts  of an element without text, which is "alone": its tags; of a "kept" element: its first tag, all that follows
+    parts  an "alone" element without text has all its tokens here, a "kept" element its tag and a token of the rest
     """
 
     kind: str
@@ -114,18 +114,20 @@ class Page:
         self.texts: list[Marked] = []
         self._parts: list[int | SourceToken] = []  # in order: the index of a sentence's text, or a token between them
         # id of a tag -> (start, end, index of the text) of each attribute value that people read
-        self._read_spans: dict[int, list[tuple[int, int, int]]] = {}
+        self._visible_spans: dict[int, list[tuple[int, int, int]]] = {}
         self._sentence_tokens: list[SourceToken] = []  # tokens of the current sentence
         self._sentences: dict[int, list[SourceToken]] = {}  # index of a text -> its tokens
         tokens = HtmlTokenizer(source).tokens
         closers, index = _match_tags_across(tokens), 0
         while index < len(tokens):
             token = tokens[index]
-            keeps = token.kind == "open" and (_is_protected(token) or token.name in CODE_WORDS | OPAQUE | PREFORMATTED)
+            is_kept = token.kind == "open" and (
+                _is_protected(token) or token.name in CODE_WORDS | OPAQUE | PREFORMATTED
+            )
             last = closers.get(index, index)
-            end = last + 1 if keeps or self._is_multiline_field(tokens[index:last]) else index
-            if end > index:
-                self._add_kept(token, tokens[index:end])
+            kept_end = last + 1 if is_kept or self._is_multiline_field(tokens[index:last]) else None
+            if kept_end is not None:
+                self._add_kept(token, tokens[index:kept_end])
             elif token.kind == "text" or token.name in INLINE:
                 self._sentence_tokens += _split_at_blanks(token)
             else:
@@ -133,7 +135,7 @@ class Page:
                 self._parts.append(token)
             if not _is_protected(token):
                 self._add_attributes(token)
-            index = max(end, index + 1)
+            index = kept_end or index + 1
         self._end_sentence()
 
     @staticmethod
@@ -143,7 +145,7 @@ class Page:
         return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
 
     def _add_kept(self, token: SourceToken, tokens: list[SourceToken]) -> None:
-        """Add an element whose content stays: its first tag, and all its tokens."""
+        """Add an element whose content stays. ``token``: its first tag; ``tokens``: all its tokens."""
         source, text = "".join(inner.source for inner in tokens), "".join(inner.text for inner in tokens)
         if token.name in OPAQUE - UNDISPLAYED | PREFORMATTED | {"textarea"}:
             self.texts.append(untranslated_text(text))
@@ -169,10 +171,10 @@ class Page:
         """Add the values of a tag's attributes that people read to the texts."""
         if token.kind not in ("open", "alone"):
             return
-        names = READ_ATTRS & token.attributes.keys()
+        names = VISIBLE_ATTRS & token.attributes.keys()
         meta_name = token.attributes.get("name", token.attributes.get("property", ""))
         if token.name == "meta":
-            names = frozenset({"content"} if meta_name.lower() in READ_METAS else ())
+            names = frozenset({"content"} if meta_name.lower() in VISIBLE_METAS else ())
         elif token.name in LABELLED_ELEMENTS:
             names |= {"label"} & token.attributes.keys()
         elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTON_TYPES:
@@ -180,21 +182,21 @@ class Page:
         for name, (start, end) in _attribute_spans(token.source).items() if names else ():
             if name in names and any(map(str.isalpha, token.source[start:end])):
                 text = " ".join(html.unescape(token.source[start:end]).split())
-                self._read_spans.setdefault(id(token), []).append((start, end, len(self.texts)))
+                self._visible_spans.setdefault(id(token), []).append((start, end, len(self.texts)))
                 self.texts.append(Marked(text))
 
     def render(self, answers: list[Marked]) -> str:
         """The page with the translation of each of its texts."""
         return "".join(
-            self._render_sentence(part, answers) if isinstance(part, int) else self._render_tag(part, answers)
+            self._render_sentence(part, answers) if isinstance(part, int) else self._render_token(part, answers)
             for part in self._parts
         )
 
-    def _render_tag(self, token: SourceToken, answers: list[Marked]) -> str:
+    def _render_token(self, token: SourceToken, answers: list[Marked]) -> str:
         if token.parts:
-            return "".join(self._render_tag(part, answers) for part in token.parts)
+            return "".join(self._render_token(part, answers) for part in token.parts)
         edits = list[tuple[int, int, str]]()
-        for start, end, number in self._read_spans.get(id(token), ()):
+        for start, end, number in self._visible_spans.get(id(token), ()):
             if answers[number] != self.texts[number]:
                 value = html.escape(answers[number].text)
                 edits.append((start, end, value if token.source[start - 1] in "\"'" else f'"{value}"'))
@@ -204,15 +206,15 @@ class Page:
         """A sentence's translation with the blanks around the sentence; an unchanged sentence stays byte for byte."""
         tokens, answer = self._sentences[number], answers[number]
         if answer == self.texts[number]:
-            return "".join(self._render_tag(token, answers) for token in tokens)
-        leading = "".join(_texts_before_point(tokens))
-        trailing = "".join(_texts_before_point(tokens[::-1])[::-1])
+            return "".join(self._render_token(token, answers) for token in tokens)
+        leading = "".join(_leading_texts(tokens))
+        trailing = "".join(_leading_texts(tokens[::-1])[::-1])
         output = [leading[: len(leading) - len(leading.lstrip())]]
         for kind, text, tags in answer.pieces():
             if kind == "close":
                 output.append(tags[1].source if tags[1] else "")
             else:
-                output.append(self._render_tag(tags[0], answers) if tags else html.escape(text, quote=False))
+                output.append(self._render_token(tags[0], answers) if tags else html.escape(text, quote=False))
         return "".join(output) + trailing[len(trailing.rstrip()) :]
 
 
@@ -292,21 +294,22 @@ def match_tags(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     return closers
 
 
-def _texts_before_point(tokens: list[SourceToken]) -> list[str]:
+def _leading_texts(tokens: list[SourceToken]) -> list[str]:
     """The texts of the tokens before the first token of kind "alone" or "kept", such as a picture."""
     return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), tokens)]
 
 
 def _marked(tokens: list[SourceToken]) -> Marked:
-    """A sentence with blanks as a browser shows them. A tag without a closing tag is a mark at a position."""
+    """A sentence with blanks as a browser shows them. A lone tag, which has no closing tag, is a mark at a position."""
     closers = match_tags([(token.kind, token.name) for token in tokens])
     paired = {*closers, *closers.values()}
-    points = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in paired)
-    first_point = next(points, len(tokens))  # blanks beside a mark at a position belong to the text
+    lone_tags = (number for number, token in enumerate(tokens) if token.kind != "text" and number not in paired)
+    first_lone_tag = next(lone_tags, len(tokens))  # blanks beside a lone tag belong to the text
 
-    def text_of(number: int, last: str, begins_mark: bool) -> str:
-        drops_blank = (not last and number <= first_point) or (last == " " and not begins_mark)
+    def text_of(number: int, previous_character: str, begins_mark: bool) -> str:
+        is_leading = not previous_character and number <= first_lone_tag
         own_text = re.sub(r"\s+", " ", tokens[number].text)
+        drops_blank = is_leading or (previous_character == " " and not begins_mark)
         return own_text.removeprefix(" ") if drops_blank else own_text
 
     def tag_of(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:

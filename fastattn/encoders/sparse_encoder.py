@@ -27,7 +27,7 @@ SUM_ROWS = 32
 class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    precision  also that of the projection onto the vocabulary
+    precision  of the matrix products, the projection onto the vocabulary included
     A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers of the text's
     rows for that token, or their sum where the checkpoint says so. The numbers of single rows are not stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
@@ -108,8 +108,8 @@ class SparseEncoder(EncoderBase):
     def _plan(self, prompt: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode([prompt + text for text in texts], threads)
-        make_rows = partial(self._sparse_head.rows, most=max_active)
-        return (yield from plan_batches(ids_B, lambda _: make_rows, threads, progress))
+        make_vectors = partial(self._sparse_head.sparse_vectors, most=max_active)
+        return (yield from plan_batches(ids_B, lambda _: make_vectors, threads, progress))
 
 
 class SparseHead:
@@ -121,7 +121,9 @@ class SparseHead:
                 raise CheckpointError(f"unknown {name} {value!r} of sparse vectors; known: {', '.join(choices)}")
         self._head, self._settings = head, settings
 
-    def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
+    def sparse_vectors(
+        self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(columns int32 in ascending order, numbers float32 above 0) of each sentence.
 
         most  how many of a sentence's greatest numbers are kept, of equal numbers those of lower columns; None: all
@@ -129,18 +131,18 @@ class SparseHead:
         """
         pool = self._max_pool if self._settings.pooling == "max" else self._sum_pool
         step = max(1, MOST_NUMBERS // self._head.spec.outputs)
-        rows = []
+        vectors = []
         for first in range(0, len(starts_B1) - 1, step):
             for columns, numbers in pool(rows_ND, starts_B1[first : first + step + 1]):
                 check_finite(numbers)
                 if most is not None and len(columns) > most:
                     greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
                     columns, numbers = columns[greatest], numbers[greatest]
-                rows.append((columns.astype(np.int32), numbers))
-        return rows
+                vectors.append((columns.astype(np.int32), numbers))
+        return vectors
 
     def _max_pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation grows with its input
+        for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation is monotone, so it may follow the maximum
             columns = np.flatnonzero(peaks_V)
             yield columns, self._activate(peaks_V[columns])
 
@@ -154,5 +156,5 @@ class SparseHead:
             yield columns, total_V[columns]
 
     def _activate(self, numbers: np.ndarray) -> np.ndarray:
-        logarithms = np.log1p(numbers)
+        logarithms = np.log1p(numbers)  # "relu" means log(1 + max(0, x)); the numbers are at least 0 already
         return np.asarray(logarithms if self._settings.activation == "relu" else np.log1p(logarithms))

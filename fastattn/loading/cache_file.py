@@ -31,10 +31,10 @@ from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
 VERSION = 9  # of the format and of what the files hold
-_HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and bytes of all arrays
+_HEADER = struct.Struct("<16sQQ")  # _MAGIC, size of the origin (which follows the header), size of all arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE_BYTES, _BLOCK_BYTES = 1 << 23, 1 << 18  # how much one thread hashes; how much is read at once
-WINDOW_BYTES = 1 << 28  # of one mapping of a file that is being written: the file grows into the mapping
+WINDOW_BYTES = 1 << 28  # of a mapping into which a file grows: few large mappings, since each holds a file descriptor
 LARGE_BYTES = 1 << 16  # an array of at least so many bytes is worth a mapping
 _HUGE_PAGE = 1 << 21  # bytes, on most CPUs
 _SUM_WORDS = 4096  # words of 8 bytes for each sum
@@ -71,7 +71,7 @@ class CachedArrays:
         size = math.prod(shape) * dtype.itemsize
         stream.write(bytes(-size % _ALIGNMENT))
         stream.flush()
-        if self._window is None or self.size + size > self._window_end:  # a mapping holds a file descriptor
+        if self._window is None or self.size + size > self._window_end:
             self._window_begin = self.size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
             window_size = max(WINDOW_BYTES, self.size - self._window_begin + size)
             self._window_end = self._window_begin + window_size
@@ -107,8 +107,8 @@ class CachedArrays:
         """
 
         def contents() -> Iterator[bytes | memoryview]:
-            name = origin.encode("utf-8", "surrogatepass")
-            yield _padded(_HEADER.pack(_MAGIC, len(name), self.size) + name)
+            origin_bytes = origin.encode("utf-8", "surrogatepass")
+            yield _padded(_HEADER.pack(_MAGIC, len(origin_bytes), self.size) + origin_bytes)
             if self._mapped_file is not None:
                 with open(self._mapped_file[0].name, "rb") as stream:
                     for offset in range(0, self._mapped_size, _HUGE_PAGE):
@@ -203,16 +203,16 @@ def read(path: Path) -> CachedObjects:
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
     except UntrustedFile:
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
-    _, name_bytes, array_bytes = _HEADER.unpack(data[: _HEADER.size])
-    start = len(_padded(bytes(_HEADER.size + name_bytes)))
-    stop = start + array_bytes
+    _, origin_size, arrays_size = _HEADER.unpack(data[: _HEADER.size])
+    start = len(_padded(bytes(_HEADER.size + origin_size)))
+    stop = start + arrays_size
     return CachedObjects(io.BytesIO(data[stop:end]), [data[start:stop]])
 
 
 def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """The bytes of all parts in pieces of _HUGE_PAGE bytes, the last one shorter; a piece is valid until the next.
 
-    Linux since 6.16 keeps a file that is written in such pieces in huge pages of its file cache, on ext4 or xfs, and
+    If a file is written in such pieces, Linux since 6.16 keeps it in huge pages of its file cache, on ext4 or xfs, and
     maps huge pages. A step of int4 weights then takes 5 to 15% less time, the first touch of all weights 2 ms, not 40.
     """
     piece, filled = memoryview(bytearray(_HUGE_PAGE)), 0
@@ -246,7 +246,7 @@ def file_digest(
 ) -> bytes:
     """SHA-256 over the sizes, and over the SHA-256 of each piece of the files' first ``sizes`` bytes.
 
-    files      functions that open the files, which are read: mapped, they would count as memory of this process
+    files      functions that open the files, which are read, not mapped: mapped files count as the process's memory
     summarize  from a block of a piece to the bytes that are hashed for it: the block itself, or sums of its words
     """
 

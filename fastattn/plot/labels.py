@@ -47,7 +47,7 @@ def printable_text(text: str) -> str:
 
 
 def isolate(text: str) -> str:
-    """``text`` between marks that keep its writing direction from the text around it."""
+    """``text`` between marks that isolate its writing direction from that of the text around it."""
     return f"\u2068{text}\u2069"
 
 

@@ -29,16 +29,16 @@ class Long(types.Type):
     def __init__(self):
         super().__init__(name="long int64")
 
-    def unify(self, typingctx, kind):
-        if isinstance(kind, (types.Integer, types.Boolean)):
+    def unify(self, typingctx, type_):
+        if isinstance(type_, (types.Integer, types.Boolean)):
             return self
-        return types.float64 if isinstance(kind, types.Float) else None
+        return types.float64 if isinstance(type_, types.Float) else None
 
-    def can_convert_to(self, typingctx, kind):
-        return Conversion.unsafe if isinstance(kind, types.Float) else None
+    def can_convert_to(self, typingctx, type_):
+        return Conversion.unsafe if isinstance(type_, types.Float) else None
 
-    def can_convert_from(self, typingctx, kind):
-        return Conversion.safe if isinstance(kind, (types.Integer, types.Boolean)) else None
+    def can_convert_from(self, typingctx, type_):
+        return Conversion.safe if isinstance(type_, (types.Integer, types.Boolean)) else None
 
 
 INTEGERS, LONGS = (PlainType(f"int{bits}x{LANES}", ir.VectorType(ir.IntType(bits), LANES)) for bits in (32, 64))
@@ -52,29 +52,29 @@ register_form(Long, I64)
 
 @lower_cast(types.Integer, Long)
 @lower_cast(types.Boolean, Long)
-def _to_long(context, builder, kind, long, value):
-    return context.cast(builder, value, kind, types.int64)
+def _to_long(context, builder, type_, long, value):
+    return context.cast(builder, value, type_, types.int64)
 
 
 @lower_cast(Long, types.Float)
-def _from_long(context, builder, long, kind, value):
-    return context.cast(builder, value, types.int64, kind)
+def _from_long(context, builder, long, type_, value):
+    return context.cast(builder, value, types.int64, type_)
 
 
-def is_scalar_whole(kind) -> bool:
-    return kind == LONG or isinstance(kind, types.Integer)
+def is_scalar_whole(type_) -> bool:
+    return type_ == LONG or isinstance(type_, types.Integer)
 
 
-def is_float(kind) -> bool:
-    return kind == VECTOR or isinstance(kind, types.Float)
+def is_float(type_) -> bool:
+    return type_ == VECTOR or isinstance(type_, types.Float)
 
 
-def is_whole(kind) -> bool:
-    return kind in (INTEGERS, LONGS, RAMP, FALL) or is_scalar_whole(kind)
+def is_whole(type_) -> bool:
+    return type_ in (INTEGERS, LONGS, RAMP, FALL) or is_scalar_whole(type_)
 
 
-def is_truth(kind) -> bool:
-    return kind == MASK or isinstance(kind, types.Boolean)
+def is_truth(type_) -> bool:
+    return type_ == MASK or isinstance(type_, types.Boolean)
 
 
 class LaneEmitter(Emitter):
@@ -105,42 +105,42 @@ class LaneEmitter(Emitter):
         """The value for Numba: of a vector of one lane, the scalar."""
         return value if self.in_lanes else self.builder.extract_element(value, I32(0))
 
-    def as_floats(self, value, kind):
+    def as_floats(self, value, type_):
         b = self.builder
-        if kind == VECTOR:
+        if type_ == VECTOR:
             return value
-        if isinstance(kind, types.Float):
+        if isinstance(type_, types.Float):
             return self.splat(value if value.type == F32 else b.fptrunc(value, F32))
-        if is_scalar_whole(kind):
-            return self.splat(b.sitofp(_as_int64(b, value, kind), F32))
-        if is_truth(kind):
-            return b.uitofp(self.as_truths(value, kind), self.vector)
-        return b.sitofp(value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind), self.vector)
+        if is_scalar_whole(type_):
+            return self.splat(b.sitofp(_as_int64(b, value, type_), F32))
+        if is_truth(type_):
+            return b.uitofp(self.as_truths(value, type_), self.vector)
+        return b.sitofp(value if type_ in (INTEGERS, LONGS) else self.as_wholes(value, type_), self.vector)
 
-    def as_wholes(self, value, kind, wrapped: bool = False):
+    def as_wholes(self, value, type_, wrapped: bool = False):
         """A scalar that does not fit the lanes becomes the nearest number that does, or is ``wrapped``."""
         b = self.builder
-        if kind in (INTEGERS, LONGS):
+        if type_ in (INTEGERS, LONGS):
             return b.sext(value, self.wholes)
-        if kind in RUNS:
-            emit = b.add if kind == RAMP else b.sub
+        if type_ in RUNS:
+            emit = b.add if type_ == RAMP else b.sub
             return emit(self.splat(b.trunc(value, self.whole_type)), self.count())
-        if is_truth(kind):
-            return b.zext(self.as_truths(value, kind), self.wholes)
-        value = _as_int64(b, value, kind)
+        if is_truth(type_):
+            return b.zext(self.as_truths(value, type_), self.wholes)
+        value = _as_int64(b, value, type_)
         if self.bits == 32 and not wrapped:
             value = clip(b, value, I64(-(2**31)), I64(2**31 - 1))
         return self.splat(b.trunc(value, self.whole_type))
 
-    def as_truths(self, value, kind):
+    def as_truths(self, value, type_):
         b = self.builder
-        if kind == MASK:
+        if type_ == MASK:
             return value
-        if isinstance(kind, types.Boolean):
+        if isinstance(type_, types.Boolean):
             return self.splat(value)
-        if is_float(kind):
-            return b.fcmp_unordered("!=", self.as_floats(value, kind), self.constant(0.0), flags=EXACT)
-        value = value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind)
+        if is_float(type_):
+            return b.fcmp_unordered("!=", self.as_floats(value, type_), self.constant(0.0), flags=EXACT)
+        value = value if type_ in (INTEGERS, LONGS) else self.as_wholes(value, type_)
         return b.icmp_signed("!=", value, ir.Constant(value.type, [0] * self.lanes))
 
     def floor_divided(self, x, y):
@@ -158,10 +158,10 @@ class LaneEmitter(Emitter):
         return quotient, b.select(special, zero, remainder)
 
 
-def _as_int64(builder, value, kind):
+def _as_int64(builder, value, type_):
     width = value.type.width
     if width < 64:
-        return builder.sext(value, I64) if kind.signed else builder.zext(value, I64)
+        return builder.sext(value, I64) if type_.signed else builder.zext(value, I64)
     return value
 
 
@@ -193,93 +193,93 @@ def ramp(emitter: Emitter, start):
 
 def by_intrinsic(name: str) -> Callable:
     """LLVM's intrinsic of one float."""
-    return lambda a, x: a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
+    return lambda e, x: e.call(f"llvm.{name}.v{e.lanes}f32", e.vector, x)
 
 
-def floor_divided(a: LaneEmitter, x, y):
+def floor_divided(e: LaneEmitter, x, y):
     """(quotient, remainder) of floats as in NumPy; the remainder is exact, by the C library's fmod, lane by lane.
 
     The quotient comes from the remainder, since floor(x / y) is often 1 too large.
     """
-    b, zero = a.builder, a.constant(0.0)
+    b, zero = e.builder, e.constant(0.0)
     remainder = b.frem(x, y, flags=EXACT)
-    quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, remainder), y))
+    quotient = by_intrinsic("rint")(e, e.divide(e.subtract(x, remainder), y))
     signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (remainder, y)))
     rounded_up = b.and_(b.fcmp_ordered("!=", remainder, zero, flags=EXACT), signs_differ)
-    quotient = b.select(rounded_up, a.subtract(quotient, a.constant(1.0)), quotient)
-    quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
-    return quotient, b.select(rounded_up, a.add(remainder, y), remainder)
+    quotient = b.select(rounded_up, e.subtract(quotient, e.constant(1.0)), quotient)
+    quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), e.divide(x, y), quotient)
+    return quotient, b.select(rounded_up, e.add(remainder, y), remainder)
 
 
 def comparisons(symbol: str) -> tuple[Callable, Callable]:
     """The comparisons of floats and of whole numbers; NaN is unequal to all, and neither above nor below."""
 
-    def floats(a: LaneEmitter, x, y):
-        compare = a.builder.fcmp_unordered if symbol == "!=" else a.builder.fcmp_ordered
+    def floats(e: LaneEmitter, x, y):
+        compare = e.builder.fcmp_unordered if symbol == "!=" else e.builder.fcmp_ordered
         return compare(symbol, x, y, flags=EXACT)
 
-    return floats, lambda a, x, y: a.builder.icmp_signed(symbol, x, y)
+    return floats, lambda e, x, y: e.builder.icmp_signed(symbol, x, y)
 
 
 def extremes(symbol: str) -> tuple[Callable, Callable]:
     """The larger or the smaller of two numbers; NaN if either is NaN, as in NumPy."""
     floats_above, wholes_above = comparisons(symbol)
 
-    def floats(a: LaneEmitter, x, y):
-        first = a.builder.or_(floats_above(a, x, y), a.builder.fcmp_unordered("uno", x, x))
-        return a.builder.select(first, x, y)
+    def floats(e: LaneEmitter, x, y):
+        first = e.builder.or_(floats_above(e, x, y), e.builder.fcmp_unordered("uno", x, x))
+        return e.builder.select(first, x, y)
 
-    return floats, lambda a, x, y: a.builder.select(wholes_above(a, x, y), x, y)
-
-
-def absolute_whole(a: LaneEmitter, x):
-    negative = a.builder.icmp_signed("<", x, a.whole(0))
-    return a.builder.select(negative, a.builder.sub(a.whole(0), x), x)
+    return floats, lambda e, x, y: e.builder.select(wholes_above(e, x, y), x, y)
 
 
-def shift_left(a: LaneEmitter, x, n):
-    return a.builder.select(a.builder.icmp_unsigned("<", n, a.whole(a.bits)), a.builder.shl(x, n), a.whole(0))
+def absolute_whole(e: LaneEmitter, x):
+    negative = e.builder.icmp_signed("<", x, e.whole(0))
+    return e.builder.select(negative, e.builder.sub(e.whole(0), x), x)
 
 
-def shift_right(a: LaneEmitter, x, n):
-    last_bit = a.whole(a.bits - 1)
-    return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, last_bit), n, last_bit))
+def shift_left(e: LaneEmitter, x, n):
+    return e.builder.select(e.builder.icmp_unsigned("<", n, e.whole(e.bits)), e.builder.shl(x, n), e.whole(0))
 
 
-def is_true(a: LaneEmitter, x):
-    if x.type == a.vector:
-        return a.builder.fcmp_unordered("!=", x, a.constant(0.0), flags=EXACT)
-    return a.builder.icmp_signed("!=", x, a.whole(0))
+def shift_right(e: LaneEmitter, x, n):
+    last_bit = e.whole(e.bits - 1)
+    return e.builder.ashr(x, e.builder.select(e.builder.icmp_unsigned("<", n, last_bit), n, last_bit))
 
 
-def last_if_true(a: LaneEmitter, x, y):
+def is_true(e: LaneEmitter, x):
+    if x.type == e.vector:
+        return e.builder.fcmp_unordered("!=", x, e.constant(0.0), flags=EXACT)
+    return e.builder.icmp_signed("!=", x, e.whole(0))
+
+
+def last_if_true(e: LaneEmitter, x, y):
     """x and y, as Python computes it."""
-    return a.builder.select(is_true(a, x), y, x)
+    return e.builder.select(is_true(e, x), y, x)
 
 
-def first_if_true(a: LaneEmitter, x, y):
+def first_if_true(e: LaneEmitter, x, y):
     """x or y, as Python computes it."""
-    return a.builder.select(is_true(a, x), x, y)
+    return e.builder.select(is_true(e, x), x, y)
 
 
-def negate(a: LaneEmitter, x):
-    return a.builder.xor(x, a.truth(True))
+def negate(e: LaneEmitter, x):
+    return e.builder.xor(x, e.truth(True))
 
 
-def select(a: LaneEmitter, condition, x, y):
-    return a.builder.select(condition, x, y)
+def select(e: LaneEmitter, condition, x, y):
+    return e.builder.select(condition, x, y)
 
 
 def repeat_product(multiply: Callable, exponent: int) -> Callable:
-    def emit(a: LaneEmitter, x):
+    def emit(e: LaneEmitter, x):
         result = x
         for digit in bin(exponent)[3:]:
-            result = multiply(a, result, result)
-            result = multiply(a, result, x) if digit == "1" else result
+            result = multiply(e, result, result)
+            result = multiply(e, result, x) if digit == "1" else result
         return result
 
     return emit
 
 
 def by_builder(name: str) -> Callable:
-    return lambda a, *values: getattr(a.builder, name)(*values)
+    return lambda e, *values: getattr(e.builder, name)(*values)

@@ -32,45 +32,45 @@ _NOT, _UNCHANGED = {"invert", "logical_not"}, {"truth", "truths_in_lanes"}
 _TRUTHS = _AND | _OR | _XOR | _NOT | _UNCHANGED
 
 
-def unknown_value(kind):
+def unknown_value(type_):
     """The RANGE of all numbers, or the TRUTH that may be either."""
-    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL_NUMBERS)
+    return I8(3) if type_ == TRUTH else ir.Constant(_PAIR, _ALL_NUMBERS)
 
 
-def _is_number(kind) -> bool:
-    return kind == RANGE or is_scalar_whole(kind)
+def _is_number(type_) -> bool:
+    return type_ == RANGE or is_scalar_whole(type_)
 
 
-def _is_truth(kind) -> bool:
-    return kind == TRUTH or isinstance(kind, types.Boolean)
+def _is_truth(type_) -> bool:
+    return type_ == TRUTH or isinstance(type_, types.Boolean)
 
 
-def range_result(name: str, kinds: tuple):
+def range_result(name: str, operand_types: tuple):
     """The type of an operation with a RANGE or a TRUTH among the operands; None where there is no such operation."""
-    if name in COMPARISONS and all(map(_is_number, kinds)):
+    if name in COMPARISONS and all(map(_is_number, operand_types)):
         return TRUTH
-    if _NUMBERS.get(name) == len(kinds) and all(map(_is_number, kinds)):
+    if _NUMBERS.get(name) == len(operand_types) and all(map(_is_number, operand_types)):
         divided = name in ("floor_divide", "remainder")
-        return None if divided and kinds[-1] == RANGE else RANGE
-    if name in _TRUTHS and all(map(_is_truth, kinds)):
+        return None if divided and operand_types[-1] == RANGE else RANGE
+    if name in _TRUTHS and all(map(_is_truth, operand_types)):
         return TRUTH
     if name == "where":
-        condition, *values = kinds
+        condition, *values = operand_types
         if _is_truth(condition) and all(map(_is_truth, values)):
             return TRUTH
         return RANGE if _is_truth(condition) and all(map(_is_number, values)) else None
     return None
 
 
-def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
+def emit_range(name: str, builder: ir.IRBuilder, operand_types: tuple, values: tuple):
     """Emit the operation whose type ``range_result`` gives."""
-    r, pairs = _Ranges(builder), list(zip(values, kinds))
+    r, pairs = _Ranges(builder), list(zip(values, operand_types))
     if name in COMPARISONS:
         return r.compare(name, *(r.ends(*pair) for pair in pairs))
     if name == "where":
         condition, *pairs = pairs
         truth = r.chances(*condition)
-        if all(_is_truth(kind) for _, kind in pairs):
+        if all(_is_truth(type_) for _, type_ in pairs):
             return r.where_truth(truth, *(r.chances(*pair) for pair in pairs))
         ends = [r.ends(*pair) for pair in pairs]
         return r.number(r.where_range(truth, *ends), ends)
@@ -86,15 +86,15 @@ class _Ranges:
     def __init__(self, builder: ir.IRBuilder):
         self.builder, self.scalars = builder, LaneEmitter(builder, False)
 
-    def ends(self, value, kind) -> Ends:
-        if kind == RANGE:
+    def ends(self, value, type_) -> Ends:
+        if type_ == RANGE:
             return Ends(self.builder.extract_value(value, 0), self.builder.extract_value(value, 1))
-        scalar = self.scalars.result(self.scalars.as_wholes(value, kind))
+        scalar = self.scalars.result(self.scalars.as_wholes(value, type_))
         return Ends(scalar, scalar)
 
-    def chances(self, value, kind) -> Chances:
+    def chances(self, value, type_) -> Chances:
         b = self.builder
-        if kind == TRUTH:
+        if type_ == TRUTH:
             return Chances(b.trunc(value, I1), b.trunc(b.lshr(value, I8(1)), I1))
         return Chances(value, b.not_(value))
 
@@ -215,7 +215,7 @@ class _Ranges:
 def make_range(typing_context, first, last):
     """The RANGE of two int64."""
 
-    def generate(context, builder, kind, values):
+    def generate(context, builder, signature, values):
         return _Ranges(builder).pair(*values)
 
     return RANGE(types.int64, types.int64), generate
@@ -225,7 +225,7 @@ def make_range(typing_context, first, last):
 def truth_bits(typing_context, truth):
     """1 if a TRUTH or a plain truth value may be true, 2 if it may be false, 3 if it may be either."""
 
-    def generate(context, builder, kind, values):
+    def generate(context, builder, signature, values):
         r, (value,) = _Ranges(builder), values
         return builder.zext(r.truth(*r.chances(value, truth)), I64)
 

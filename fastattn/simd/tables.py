@@ -85,10 +85,10 @@ class _LookUp(AbstractTemplate):
 def _result_type(table, index):
     if not isinstance(table, Table) or not 0 < len(index) <= table.ndim:
         return None
-    if not all(is_whole(kind) or is_truth(kind) or kind == RANGE for kind in index):
+    if not all(is_whole(type_) or is_truth(type_) or type_ == RANGE for type_ in index):
         return None
-    in_lanes, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
-    if any(kind in IN_RANGES for kind in index):
+    in_lanes, element = any(type_ in IN_LANES for type_ in index), ELEMENTS[table.element]
+    if any(type_ in IN_RANGES for type_ in index):
         return element.range_type if len(index) == table.ndim else None
     if len(index) < table.ndim:
         return None if in_lanes else Table(table.element, table.ndim - len(index))
@@ -115,8 +115,8 @@ class _Extent(AbstractTemplate):
 
 @lower_builtin(extent, Table, types.int64)
 def _lower_extent(context, builder, signature, values):
-    (table, axis), (kind, _) = values, signature.args
-    ndim = kind.ndim
+    (table, axis), (type_, _) = values, signature.args
+    ndim = type_.ndim
     axis = builder.select(builder.icmp_signed("<", axis, I64(0)), builder.add(axis, I64(ndim)), axis)
     axis = clip(builder, axis, I64(0), I64(ndim - 1))
     result = builder.extract_value(table, 1)
@@ -137,7 +137,7 @@ def _lower_look_up(context, builder, signature, values):
         return emitter.sub_table(pairs)
     if result not in IN_LANES:
         return emitter.scalar(pairs)
-    if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
+    if index[-1] in RUNS and not any(type_ in IN_LANES for type_ in index[:-1]):
         return emitter.run(pairs)
     return emitter.lanes(pairs)
 
@@ -151,31 +151,31 @@ class _LookUpEmitter:
         self.address = builder.extract_value(value, 0)
         self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
 
-    def _index_inside(self, a: LaneEmitter, value, kind, length):
+    def _index_inside(self, e: LaneEmitter, value, type_, length):
         """The index, counted from the start and moved into the axis."""
-        b, i = self.builder, a.as_wholes(value, kind)
-        if a.bits == 32:  # an int32 index reaches no further
+        b, i = self.builder, e.as_wholes(value, type_)
+        if e.bits == 32:  # an int32 index reaches no further
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
-        n = a.splat(length)
-        i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
-        i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
+        n = e.splat(length)
+        i = b.select(b.icmp_signed("<", i, e.whole(0)), b.add(i, n), i)
+        i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, e.whole(1)))
         # the last step is for an empty axis: index 0 is that of the one element at the table's address
-        return b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
+        return b.select(b.icmp_signed("<", i, e.whole(0)), e.whole(0), i)
 
     def _scalar_offset(self, pairs):
         """The number of elements before that at the scalar indices, which belong to the first axes."""
-        b, a, offset = self.builder, LaneEmitter(self.builder, False), I64(0)
+        b, e, offset = self.builder, LaneEmitter(self.builder, False), I64(0)
         for axis, length in enumerate(self.shape):
             offset = b.mul(offset, length)
             if axis < len(pairs):
-                offset = b.add(offset, a.result(self._index_inside(a, *pairs[axis], length)))
+                offset = b.add(offset, e.result(self._index_inside(e, *pairs[axis], length)))
         return offset
 
     def _address(self, offset):
         return self.builder.add(self.address, self.builder.mul(offset, I64(self.bytes)))
 
-    def _load(self, address, kind):
-        value = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
+    def _load(self, address, type_):
+        value = self.builder.load(self.builder.inttoptr(address, type_.as_pointer()))
         value.align = self.bytes
         # no code writes to tables meanwhile, so LLVM may read an element once for all lanes
         value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
@@ -203,8 +203,8 @@ class _LookUpEmitter:
 
     def run(self, pairs):
         """The elements at a run of positions in the last axis, by one load where the run is wholly inside."""
-        b, (start, kind), length = self.builder, pairs[-1], self.shape[-1]
-        if kind == FALL:
+        b, (start, type_), length = self.builder, pairs[-1], self.shape[-1]
+        if type_ == FALL:
             start = b.sub(start, I64(LANES - 1))
         last = b.sub(length, I64(LANES))
         inside = b.and_(b.icmp_signed(">=", start, I64(0)), b.icmp_signed("<=", start, last))
@@ -212,7 +212,7 @@ class _LookUpEmitter:
             with whole:
                 address = self._address(b.add(self._scalar_offset(pairs[:-1]), start))
                 loaded = self._load(address, ir.VectorType(self.memory, LANES))
-                if kind == FALL:
+                if type_ == FALL:
                     loaded = LaneEmitter(b, True).pick(loaded, range(LANES)[::-1])
                 after_load = b.block
             with part:
@@ -226,22 +226,22 @@ class _LookUpEmitter:
         return self._as_lanes(self._gather(pairs))
 
     def _gather(self, pairs):
-        b, a = self.builder, LaneEmitter(self.builder, True)
+        b, e = self.builder, LaneEmitter(self.builder, True)
         longs = ir.VectorType(I64, LANES)
         offset = ir.Constant(longs, [0] * LANES)
-        for (value, kind), length in zip(pairs, self.shape):
-            if kind in RUNS:
+        for (value, type_), length in zip(pairs, self.shape):
+            if type_ in RUNS:
                 clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
-                index = b.sext(self._index_inside(a, clipped, kind, length), longs)
-            elif kind in IN_LANES:
-                index = b.sext(self._index_inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), longs)
+                index = b.sext(self._index_inside(e, clipped, type_, length), longs)
+            elif type_ in IN_LANES:
+                index = b.sext(self._index_inside(LaneEmitter(b, True, type_ == LONGS), value, type_, length), longs)
             else:
                 scalar = LaneEmitter(b, False)
-                index = a.splat(scalar.result(self._index_inside(scalar, value, kind, length)))
-            offset = b.add(b.mul(offset, a.splat(length)), index)
-        addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(longs, [self.bytes] * LANES)))
+                index = e.splat(scalar.result(self._index_inside(scalar, value, type_, length)))
+            offset = b.add(b.mul(offset, e.splat(length)), index)
+        addresses = b.add(e.splat(self.address), b.mul(offset, ir.Constant(longs, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
-        kind = ir.VectorType(self.memory, LANES)
-        all_lanes, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)
+        type_ = ir.VectorType(self.memory, LANES)
+        all_lanes, undefined = e.truth(True), ir.Constant(type_, ir.Undefined)
         name = f"llvm.masked.gather.v{LANES}{suffix(self.memory)}.v{LANES}p0"
-        return a.call(name, kind, pointers, I32(self.bytes), all_lanes, undefined)
+        return e.call(name, type_, pointers, I32(self.bytes), all_lanes, undefined)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fastattn.errors import InputError
 from fastattn.text import check_text
 
-# Abbreviations whose full stop may not end a sentence, and words that begin a sentence, by language (ISO 639-1): in
+# Abbreviations whose full stop need not end a sentence, and words that begin a sentence, by language (ISO 639-1): in
 # lower case, without the last full stop. After BEFORE_NAMES a sentence always continues, with a name or an example.
 BEFORE_NAMES = {
     "en": "mr mrs ms messrs dr prof gen sen rep gov capt cmdr col maj lt sgt cpl adm rev fr hon pres st mt ft vs v "
@@ -250,13 +250,14 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
         return [text]
     if level == len(_CUTS):
         raise InputError(f"a character is {total} tokens long, but only {limit} fit")
+    # a unit is the text between two offsets
     offsets = [0, *(match.end() for match in _CUTS[level].finditer(text) if match.end() < len(text)), len(text)]
     if len(offsets) == 2:
         return _split_evenly(text, length_of, limit, level + 1)
     parts: list[str] = []
     overhead = length_of("")  # the length of every part besides its text, such as an end token
     room = max(limit - overhead, 1)
-    unit, remaining = 0, total - overhead  # the unit that begins the next part at offsets[unit]; the length from there
+    unit, remaining = 0, total - overhead  # the next part's first unit, by index; tokens from there on
     while unit < len(offsets) - 1:
         count = -(-remaining // room)  # of equal parts: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
         goal = min(overhead + -(-remaining // count), limit) if remaining > 0 else limit
@@ -276,7 +277,7 @@ def _find_end(
     """(end, length) of a part that begins at ``unit``; (``unit``, the unit's length) if the unit exceeds ``limit``.
 
     The part ends with the first unit by which it reaches ``goal``, or one unit earlier if it would exceed ``limit``.
-    Interpolates by characters a token, then bisects, so that a part is measured only a few times.
+    Interpolates by characters per token, then bisects, so that a part is measured only a few times.
     """
     low, low_length = unit, 0
     high, high_length = len(offsets), 0

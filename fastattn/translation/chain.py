@@ -29,7 +29,8 @@ class TranslatorChain(StreamedTranslator):
         self.first, self.second = first, second
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
-        counts = {name: deque[int]() for name in call.per_text if name in SECOND_OPTIONS}  # each text's hypotheses
+        # option -> a queue of how many hypotheses each text has
+        counts = {name: deque[int]() for name in call.per_text if name in SECOND_OPTIONS}
         repeated = {name: _repeat_values(call.per_text[name], queue) for name, queue in counts.items()}
         options = call.shared | call.per_text | repeated
         options |= {"details": True, "return_exceptions": call.return_exceptions}
@@ -37,22 +38,25 @@ class TranslatorChain(StreamedTranslator):
         second = {name: value for name, value in options.items() if name not in FIRST_OPTIONS}
         translations = deque[Any]()  # of the first model, until the second model's arrive
         hypotheses = self._hypotheses(self.first.translate_iter(texts, **first), translations, counts.values())
-        count = call.shared.get("num_hypotheses", 1) if call.details else 0
-        return self._combined(self.second.translate_iter(hypotheses, **second), translations, count)
+        pair_count = call.shared.get("num_hypotheses", 1) if call.details else 0
+        return self._combined(self.second.translate_iter(hypotheses, **second), translations, pair_count)
 
     @staticmethod
     def _hypotheses(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
-        """Yield the first model's hypotheses; adds its results to ``translations``, and their lengths to ``counts``."""
+        """Yield the first model's hypotheses.
+
+        Adds its results to ``translations``, and how many hypotheses each has to every queue of ``counts``.
+        """
         for result in results:
             translations.append(result)
             texts = [""] if isinstance(result, FastattnError) else result.hypotheses
-            for hypothesis_counts in counts:
-                hypothesis_counts.append(len(texts))
+            for queue in counts:
+                queue.append(len(texts))
             yield from texts
 
     @staticmethod
-    def _combined(results: Iterator[Any], translations: deque[Any], count: int) -> Iterator[Any]:
-        """Yield each text's result from the first model's ``translations`` and the second model's ``results``."""
+    def _combined(results: Iterator[Any], translations: deque[Any], pair_count: int) -> Iterator[Any]:
+        """Yield each text's best ``pair_count`` pairs of ``translations`` and ``results``; 0: yield texts alone."""
         for result in results:
             first = translations.popleft()
             if isinstance(first, FastattnError):
@@ -60,7 +64,7 @@ class TranslatorChain(StreamedTranslator):
                 continue
             answers = [result, *islice(results, len(first.hypotheses) - 1)]
             error = next((answer for answer in answers if isinstance(answer, FastattnError)), None)
-            yield error or (_best_pairs(first, answers, count) if count else result.text)
+            yield error or (_best_pairs(first, answers, pair_count) if pair_count else result.text)
 
     def close(self) -> None:
         """Close both translators."""
@@ -74,8 +78,8 @@ def _repeat_values(values: Iterable[Any], counts: deque[int]) -> Iterator[Any]:
         yield from repeat(value, counts.popleft() if counts else 1)
 
 
-def _best_pairs(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:
-    """The ``count`` best pairs of hypotheses, without duplicate texts."""
+def _best_pairs(first: Translation, answers: list[Translation], pair_count: int) -> ChainedTranslation:
+    """The ``pair_count`` best pairs of hypotheses, without duplicate texts."""
     pairs = [
         (first_score + second_score, text, through)
         for through, first_score, answer in zip(first.hypotheses, first.scores, answers)
@@ -84,6 +88,6 @@ def _best_pairs(first: Translation, answers: list[Translation], count: int) -> C
     best: dict[str, tuple[float, str, str]] = {}
     for pair in sorted(pairs, key=lambda pair: -pair[0]):
         best.setdefault(pair[1], pair)
-    scores, texts, through = map(list, zip(*list(best.values())[:count]))
+    scores, texts, through = map(list, zip(*list(best.values())[:pair_count]))
     parts = answers[first.hypotheses.index(through[0])].parts
     return ChainedTranslation(texts[0], texts, scores, parts, through, first if through[0] == first.text else None)

@@ -1,8 +1,8 @@
 """The Numba type of a user's function, and the variants in which kernels call it.
 
 A variant is the rewritten source compiled for one set of types: keys in lanes, one key, or ranges of queries and keys.
-The types of the captured values decide which variants exist. So the name of the function's type says nothing of the
-variants, and cached code of a kernel is found without compiling any.
+The types of the captured values decide which variants exist. The type's name includes those types, so it need not name
+the variants, and cached code of a kernel is found without compiling any.
 """
 
 import ast
@@ -128,7 +128,7 @@ class UserFunctionType(types.Type):
         super().__init__(name=f"Function({digest})")
         self.variants, self.offsets = variants, offsets
 
-    # Loops over a row's keys that call the function, by vectors or key by key; kernels find them by these names.
+    # Implementations for kernels/attention/masks.py that call the function: loops over a row's keys, a tile's state.
 
     def modify_loop(self) -> Callable:
         """The implementation of ``modify_scores``."""

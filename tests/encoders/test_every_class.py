@@ -335,7 +335,7 @@ def see(call, *arguments, **options):
         for owner in (cross_encoder, text_classifier):
             record.watch(monkeypatch, owner, "apply_activation")
         record.watch(monkeypatch, token_classifier, "find_entities")
-        record.watch(monkeypatch, sparse_encoder.SparseHead, "rows")
+        record.watch(monkeypatch, sparse_encoder.SparseHead, "sparse_vectors")
         record.watch(monkeypatch, TextVectors, "plan")
         record.watch(monkeypatch, base.Progress, "__init__", "progress")
         result = call(*arguments, **options)

@@ -78,7 +78,7 @@ def _migrate(file: ModelFile, where: str) -> ModelFile:
         return file
     variables = dict(file.variables)
     if file.revision == 1:
-        variables = {_first_revision_name(name): variable for name, variable in variables.items()}
+        variables = {_renamed_from_first_revision(name): variable for name, variable in variables.items()}
         if len(variables) != len(file.variables):
             raise CheckpointError(f"{where}: two variables have the same name once renamed from revision 1")
     if file.revision < 5:
@@ -99,7 +99,7 @@ def _migrate(file: ModelFile, where: str) -> ModelFile:
     return ModelFile(file.version, file.spec_name, file.revision, variables, file.aliases)
 
 
-def _first_revision_name(name: str) -> str:
+def _renamed_from_first_revision(name: str) -> str:
     for old, new in FIRST_REVISION_WORDS:
         name = name.replace(old, new, 1)
     if "encoder" in name:
@@ -150,7 +150,7 @@ SENTENCEPIECE_FILES = (
 def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
-    """The text. Special tokens are in config.json since binary version 6, earlier in the model's attributes."""
+    """The text settings. Special tokens are in config.json since binary version 6, before in the model's attributes."""
     tokens: dict[str, Any]
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
@@ -204,7 +204,7 @@ def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: 
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
-    """The text. A tokenizer.json must be in the model's folder: a vocabulary alone is not enough."""
+    """The text settings. A tokenizer.json must be in the model's folder: a vocabulary alone is not enough."""
     if not folder.contains(prefix + "tokenizer.json"):
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"

@@ -1,7 +1,8 @@
 """pip's configuration, read without pip: indexes, directories, certificates and proxy.
 
-Sources are read in pip's order, in which later sources win: the files global, user, site (of the virtual environment)
-and PIP_CONFIG_FILE, in each the sections [global] and [download], then PIP_* variables. Empty values do not count.
+Later sources win, as in pip: the sections [global] of all files, then their sections [download], then PIP_* variables.
+Files come in the order global, user, site (of the virtual environment) and PIP_CONFIG_FILE, which replaces the user's
+files where it exists. Empty values do not count.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 

@@ -36,7 +36,7 @@ def read(folder: Folder) -> Checkpoint:
             "(merge_and_unload) and save that"
         )
     config = read_object(folder, "config.json")
-    if images.is_residual(config):
+    if images.is_timm(config):
         return images.read_residual(folder)
     model_type = config.string("model_type")
     if reason := UNSUPPORTED.get(model_type):

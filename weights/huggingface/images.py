@@ -208,8 +208,8 @@ def _read_pictures(folder: Folder, spec: PatchSpec, defaults: dict[str, Any]) ->
             raise config.error("rescale_factor", "a factor of pixels from 0 to 255", factor)
     if config.boolean("do_normalize", True):
         mean, deviation = (_channel_numbers(config, name) for name in ("image_mean", "image_std"))
-    white = config.boolean("do_convert_rgb", False)
-    return PictureSpec(size, resample, crop, factor, mean, deviation, white=white)
+    lays_on_white = config.boolean("do_convert_rgb", False)
+    return PictureSpec(size, resample, crop, factor, mean, deviation, white=lays_on_white)
 
 
 def _channel_numbers(config: JsonObject, name: str, default: float | None = None) -> tuple[float, ...]:
@@ -230,7 +230,7 @@ def _read_tensors(
     class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of a model whose ``stack`` takes patches; ``class_token``: the stored name of its embedding."""
+    """The tensors of a model whose ``stack`` takes patches; ``class_token``: stored name of its embedding."""
     patches, layers = spec.stacks[stack], sum(stack_spec.layers for stack_spec in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # refused before the names of so many layers fill memory
@@ -253,7 +253,10 @@ def _read_tensors(
 def _reshaped(
     stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], column_shape: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """{name: the tensor in ``shape``}; {} unless columns have ``column_shape`` or, if that is (), only ones differ."""
+    """{name: the tensor in ``shape``}; {} unless the axes behind the first are ``column_shape``.
+
+    Where that is (), the shapes have to be equal but for axes of size 1.
+    """
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
@@ -267,7 +270,7 @@ NETWORKS = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # timm's name -> Pillow's number
 
 
-def is_residual(config: JsonObject) -> bool:
+def is_timm(config: JsonObject) -> bool:
     """Whether the directory has a network of timm."""
     return config.has("architecture") and config.has("pretrained_cfg")
 

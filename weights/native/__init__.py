@@ -100,7 +100,7 @@ class Config:
     model: ModelSpec
     text: dict  # fields of the class in TEXTS, else of a TranslationText, without STORED_SEPARATELY
     files: dict[str, str]  # field of the text -> its file
-    dense: tuple[str, ...]  # the activation of each dense layer after an encoder
+    dense: tuple[str, ...]  # each layer after the encoder: a dense layer's activation, LAYER_NORM or UNIT_LENGTH
     tied: dict[str, str]  # name of a tensor -> name of the tensor stored for both
     details: dict[str, str]  # the checkpoint's details, as its exporter gave them
     copied: bool = False  # for a shortlist: whether a sentence may also choose the ids of its source

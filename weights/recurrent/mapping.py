@@ -10,7 +10,7 @@
     [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; sizes follow from arrays
     cell = "gru"
     [decoder]
-    layers = ["pre", "post"]            # the texts for # in names of its arrays; by default 0, 1, ...
+    layers = ["pre", "post"]            # what replaces # in names of its arrays; by default 0, 1, ...
     context_first = true                # the columns of a context come before an embedding's
     [tensors]                           # a table of ``weights.tensor_mapping``: a name, names or {names, ...}
     "STACK.embedding.weight" = "STACK.embedding.weight"
@@ -18,6 +18,7 @@
                                         # whose arrays have timm's names behind "encoder."
     [text]                              # fields of ``spec.text_spec.TranslationText``, and where vocabularies are;
                                         # without [text] inputs are rows of numbers, and the decoder points
+                                        # at input rows (a pointer network)
     source = {lines = "source.txt"}     # a token a line; {json = FILE, key = NAME}: {token: id}; or {metadata = NAME}
 """
 
@@ -188,12 +189,12 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     encoder_layers: Sequence[int | str] = ()
     if mapping.has("pictures"):
         residual_state = ResidualState(stored, where, "encoder.")
-        encoder = residual_state.spec((3, *_side(mapping.nested("pictures"))))
+        encoder = residual_state.spec((3, *_image_size(mapping.nested("pictures"))))
         stored = {name: array for name, array in stored.items() if not name.startswith("encoder.")}
     else:
         encoder, encoder_layers = _read_stack(mapping, "encoder", arrays, {})
-    memory = {"memory": encoder.width, "memory_states": encoder.states}
-    decoder, decoder_layers = _read_stack(mapping, "decoder", arrays, memory)
+    memory_sizes = {"memory": encoder.width, "memory_states": encoder.states}
+    decoder, decoder_layers = _read_stack(mapping, "decoder", arrays, memory_sizes)
     try:
         spec = ModelSpec("encoder-decoder", encoder, decoder)  # type: ignore[arg-type]
     except CheckpointError as error:
@@ -217,7 +218,7 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     return spec, tensors
 
 
-def _side(pictures: JsonObject) -> tuple[int, int]:
+def _image_size(pictures: JsonObject) -> tuple[int, int]:
     """(height, width) of the images, which are square."""
     side = pictures.integer("side", minimum=1)
     if side > MAX_SIDE:
@@ -233,7 +234,7 @@ def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
     mean, deviation = pictures.number("mean", 0.0), pictures.number("std", 1.0)
     if abs(deviation) < 1e-30:
         raise pictures.error("std", "a number that is not 0", deviation)
-    return PictureSpec(_side(pictures), BILINEAR, (0, 0), 1 / 255, (mean,) * 3, (deviation,) * 3)
+    return PictureSpec(_image_size(pictures), BILINEAR, (0, 0), 1 / 255, (mean,) * 3, (deviation,) * 3)
 
 
 def _read_sources(tensors: JsonObject, name: str) -> TensorSources:
@@ -247,13 +248,14 @@ def _read_sources(tensors: JsonObject, name: str) -> TensorSources:
         if option not in OPTIONS or not OPTIONS[option][0](setting):
             expected = OPTIONS[option][1] if option in OPTIONS else f"one of names, {', '.join(OPTIONS)}"
             raise tensors.error(name, f"a table whose {shorten(option)} is {expected}", value)
-    return sources(*names, **{FIELDS.get(name, name): OPTIONS[name][2](value) for name, value in options.items()})
+    fields = {FIELDS.get(option, option): OPTIONS[option][2](setting) for option, setting in options.items()}
+    return sources(*names, **fields)
 
 
 def _read_stack(
-    mapping: JsonObject, name: str, arrays: _Arrays, memory: dict[str, int]
+    mapping: JsonObject, name: str, arrays: _Arrays, memory_sizes: dict[str, int]
 ) -> tuple[RecurrentSpec, Sequence[int | str]]:
-    """(a stack, the numbers or names of its layers in the file); ``memory``: for a decoder, the encoder's sizes."""
+    """(a stack, the numbers or names of its layers in the file); ``memory_sizes``: for a decoder, the encoder's."""
     table = mapping.nested(name)
     cell, layers = table.choice("cell", CELLS), table.values.get("layers")
     if layers is None:
@@ -265,7 +267,7 @@ def _read_stack(
         raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
     vocabulary, embedding_width = arrays.size(f"{name}.embedding.weight")
     if not mapping.has("text"):  # the inputs are rows of numbers, and the decoder points at rows
-        vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
+        vocabulary = arrays.size("decoder.projection.weight")[0] if memory_sizes else 0
         embedding_width = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
     units = arrays.size(f"{name}.layers.0.state.weight", layers[0])[0] // CELLS[cell][0]
     sizes = {"layers": len(layers), "units": units, "vocabulary": vocabulary, "embedding_width": embedding_width}
@@ -278,8 +280,8 @@ def _read_stack(
         rows, _ = arrays.size(f"{name}.{weight}.weight")
         if rows:
             values[table_name] = table.nested(table_name).values | {field: rows}
-    if memory:
-        sizes |= memory | {"projection_bias": arrays.sources("decoder.projection.bias") is not None}
+    if memory_sizes:
+        sizes |= memory_sizes | {"projection_bias": arrays.sources("decoder.projection.bias") is not None}
     problems: list[str] = []
     spec = from_plain(RecurrentSpec, values | sizes, name, problems)
     if spec is None:
