@@ -1,6 +1,6 @@
 """Options and checks that several commands share, and the layout of ``--help``.
 
-Help lists options under headings and commands in the order of use, and cuts no text short.
+Help lists options under headings, commands in the order of use, and every text whole.
 """
 
 import contextlib
@@ -202,9 +202,9 @@ def find_model(model: str, progress: Progress) -> str:
     """``model`` if it is a path, else the folder of the model with that name, which is downloaded if it is missing."""
     if os.path.exists(model):
         return model
-    from fastattn.weights.download import find_model
+    from fastattn.weights import download
 
-    if (entry := find_model(model)) is not None:
+    if (entry := download.find_model(model)) is not None:
         return find_entry(entry, progress)
     from fastattn.weights.download import hub
 
@@ -221,7 +221,7 @@ def announce_default(name: str, remark: str) -> None:
 
 
 def find_encoder(model: str | None, progress: Progress) -> Path:
-    """The folder of an encoder, for None of the default encoder; a missing encoder is downloaded."""
+    """The folder of an encoder, of DEFAULT_ENCODER for None; a missing encoder is downloaded."""
     from fastattn.weights import download
     from fastattn.weights.download.catalog import CATALOG, DEFAULT_ENCODER
 

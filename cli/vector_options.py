@@ -29,7 +29,7 @@ vector_options = declare(
 --task [query|document]: What the lines are: put the model's prompt for queries or documents before each, if it has one.
 --long [truncate|mean|error]: What becomes of a line with more tokens than the model takes (default: truncate).
 --output-dtype [float32|int8|uint8|binary|ubinary]: Type of the numbers written (default: float32).
---calibration FILE: A file of float vectors, whose ranges int8 and uint8 numbers divide.
+--calibration FILE: A file of float vectors: each dimension's range there becomes that of int8 or uint8.
 """,
     prompt_name={"type": TEXT},
 )
@@ -45,20 +45,20 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
 
 
 def encode_arguments(
-    options: dict[str, Any], vectors_MD: "np.ndarray | None", get_encoder: "Callable[[], Encoder]"
+    options: dict[str, Any], calibration_MD: "np.ndarray | None", get_encoder: "Callable[[], Encoder]"
 ) -> dict[str, Any]:
     """The options of ``vector_options`` as arguments of ``Encoder.encode``.
 
-    get_encoder  returns the encoder, whose width is needed; called only if there are calibration vectors
+    get_encoder  returns the encoder, whose width is needed; called only with ``calibration_MD``
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
     arguments = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
     arguments = without_none(**arguments, normalize_embeddings=options["normalize"], pooling=pooling)
-    if vectors_MD is not None:
+    if calibration_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
         width = get_encoder().encode([], **arguments | {"output_dtype": "float32"}).shape[1]
-        arguments["ranges"] = calibrated_ranges(vectors_MD, width)
+        arguments["ranges"] = calibrated_ranges(calibration_MD, width)
     return arguments
 
 
@@ -130,7 +130,7 @@ def open_array(path: str) -> "np.ndarray":
 
 
 def _read_rows(path: str, form: str) -> "np.ndarray":
-    """An array of at least one column from JSON lines or CSV; a line without a vector is NaN, or 0 in whole numbers."""
+    """An array of at least one column from JSON lines or CSV; a line without a vector becomes NaN, or 0 where all are whole."""
     import numpy as np
 
     rows: list[np.ndarray | None] = []

@@ -1,4 +1,4 @@
-"""The actor to which Ray Data gives blocks: it reads a block from storage, has a model answer, and writes the output.
+"""The actor to which Ray Data gives blocks: it reads a block from storage, lets a model answer, and writes the output.
 
 Only a short record goes back to the driver; texts never pass through Ray. An actor has several blocks in progress,
 whose texts share the model's batches, so that the model never waits for reading, writing or a block's last sentences.
@@ -29,8 +29,8 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class Answers:
-    """columns  name -> pyarrow array, null for no text and for a text that failed
-    faults   number of a text -> why the text failed
+    """columns  name -> pyarrow array, null where there is no text or the text failed
+    faults   index of a text -> why the text failed
     tokens   how many tokens a translator produced, or an encoder read (estimated from a sample)
     cut      how many texts were cut, since they were longer than the encoder takes
     """
@@ -47,7 +47,7 @@ class BlockModel(Protocol):
     outputs    names of the columns that ``answer`` computes
     precision  the model's, never "auto"
     options    the options without those whose value is the default of every model
-    layer_weights  how many weights the layers have that a step goes through, for ``processes/choice.py``
+    layer_weights  how many weights a step goes through; ``processes/choice.py`` asks for it
 
     A class takes a path, a precision, a number of threads, the first column's name and options, "device" among them. If
     the number of threads is None, the object is only for checking the options, on the CPU.
@@ -79,7 +79,7 @@ class BlockTranslator:
     return_scores "score", or "scores", a list.
     """
 
-    # Defaults of the options for which no checkpoint has a default.
+    # Defaults of the options that have the same default with every checkpoint.
     DEFAULTS: dict[str, Any] = {"device": "cpu", "num_hypotheses": 1, "patience": 1.0} | dict.fromkeys(
         ("target_prefix", "source_lang", "target_lang", "split", "max_input_length", "seed", "timeout")
     )
@@ -135,7 +135,7 @@ def _encodable(text: str) -> str:
 class BlockEncoder:
     """A BlockModel of ``Encoder.encode``, whose options it takes. Column: ``output``, lists of fixed size."""
 
-    # Defaults of the options for which no checkpoint has a default; None means the default.
+    # Values that are the default of every checkpoint; None stands for the checkpoint's own, if it has one.
     DEFAULTS = {"device": "cpu", "long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
         ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
     )
@@ -164,15 +164,15 @@ class BlockEncoder:
         faults = refusals if self._options.get("long") == "error" else {}
         text_of = {number: text for number, text in text_of.items() if number not in faults}
         numbers, encoded_texts, pa = list(text_of), list(text_of.values()), import_pyarrow()
-        vectors_BE, null_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
+        vectors_BE, is_null_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
         width = self._empty_0E.shape[1]
         if len(numbers) < len(texts):
             encoded_NE, vectors_BE = vectors_BE, np.zeros((len(texts), width), self._empty_0E.dtype)
             vectors_BE[numbers] = encoded_NE
-            null_B[:] = True
-            null_B[numbers] = False
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors_BE.reshape(-1)), width, mask=pa.array(null_B))
-        # Counting the tokens of all texts would take a tenth of the time.
+            is_null_B[:] = True
+            is_null_B[numbers] = False
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors_BE.reshape(-1)), width, mask=pa.array(is_null_B))
+        # Counting the tokens of all texts would take a tenth of the block's time.
         sample = encoded_texts[:: max(1, len(encoded_texts) // self._SAMPLED_TEXTS)]
         tokens = 0
         if characters := sum(map(len, sample)):
@@ -249,12 +249,12 @@ def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, 
         number: f"{public_url(block.url)}, {unit} {rows.starts[number]}: {reason}"
         for number, reason in answers.faults.items()
     }
-    null = sum(text is None for text in rows.texts) - len(rows.faults)
+    null_count = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
         **block.location,
         "rows": rows.count,
-        "null": null,
+        "null": null_count,
         "cut": answers.cut,
         "faults": len(faults),
         "fault_at": rows.starts[min(faults)] if faults else 0,

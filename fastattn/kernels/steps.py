@@ -26,10 +26,10 @@ from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnit
 
 @inner
 def write_heads(values, target, width, head_width):
-    """Write floats as int8: multiples of their head's scale, its greatest magnitude / 127, which follows the head."""
+    """Write floats as int8 multiples of their head's scale: its greatest magnitude / 127, written behind the head."""
     zero = splat(np.float32(0))
     for first in range(0, width, head_width):
-        head, rounded, peaks = values + first * 4, target + first + first // head_width * 4, zero
+        head, target_head, peaks = values + first * 4, target + first + first // head_width * 4, zero
         for d in range(0, head_width, LANES):
             peaks = larger_magnitude(absolute(load_part(head + d * 4, head_width - d, zero)), peaks)
         peak = largest_magnitude(peaks)
@@ -37,8 +37,8 @@ def write_heads(values, target, width, head_width):
         inverse = splat(np.float32(1) / scale if scale > 0 else np.float32(0))
         for d in range(0, head_width, LANES):
             value = load_part(head + d * 4, head_width - d, zero) * inverse
-            store_first_int8(value, rounded + d, min(LANES, head_width - d))
-        store_scalar(scale, rounded + head_width)
+            store_first_int8(value, target_head + d, min(LANES, head_width - d))
+        store_scalar(scale, target_head + head_width)
 
 
 @inner_overload
@@ -50,23 +50,23 @@ def write_row(table, values, target, width, head_width):
         return lambda table, values, target, width, head_width: copy_floats(values, target, width)
     store_first = store_first_float16 if table.dtype == types.int16 else store_first_bfloat16
 
-    def rounded(table, values, target, width, head_width):
+    def write_rounded(table, values, target, width, head_width):
         for d in range(0, width, LANES):
             value = load_part(values + d * 4, width - d, splat(np.float32(0)))
             store_first(value, target + d * 2, min(LANES, width - d))
 
-    return rounded
+    return write_rounded
 
 
 @kernel
 def _write(table_ME, rows_N, values_NE, first_column, head_width):
-    """Write row n of the values, from a column on, to row ``rows_N[n]`` of the table."""
+    """Write row n of the values, from ``first_column`` on, to row ``rows_N[n]`` of the table."""
     N, E = values_NE.shape
     values, table = values_NE.ctypes.data + first_column * 4, table_ME.ctypes.data
-    row = table_ME.shape[1] * table_ME.itemsize
+    row_bytes = table_ME.shape[1] * table_ME.itemsize
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
-            source, target = values + n * E * 4, table + rows_N[n] * row
+            source, target = values + n * E * 4, table + rows_N[n] * row_bytes
             write_row(table_ME, source, target, E - first_column, head_width)
 
 
@@ -82,12 +82,12 @@ def _round_in_place(values_NE, first_column):
 
 
 @inner
-def load_state(states, row, row_bytes, at, count):
-    """``count`` values of the state in row ``row``; zeros for a negative row."""
+def load_state(states, row, row_bytes, column_offset, count):
+    """``count`` values of the state in row ``row``, from an offset in bytes on; zeros for a negative row."""
     zero = splat(np.float32(0))
     if row < 0:
         return zero
-    return load_part(states + row * row_bytes + at, count, zero)
+    return load_part(states + row * row_bytes + column_offset, count, zero)
 
 
 @kernel
@@ -95,18 +95,18 @@ def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
     """c = f c' + (1 - f) v, y = relu(c) + residual; a row of inputs has v, then the forget gate before its sigmoid."""
     N, D = residual_ND.shape
     values, residual, y = inputs_NE.ctypes.data, residual_ND.ctypes.data, y_ND.ctypes.data
-    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    states, row_bytes = states_MW.ctypes.data, states_MW.shape[1] * 4
     for block in prange(0, -(-D // columns)):
         zero = splat(np.float32(0))
         for n in range(N):
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                count, at, entry = D - d, d * 4, (n * D + d) * 4
-                value = load_part(values + n * D * 8 + at, count, zero)
-                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, count, zero))
-                old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
+                count, column_offset, offset = D - d, d * 4, (n * D + d) * 4
+                value = load_part(values + n * D * 8 + column_offset, count, zero)
+                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + column_offset, count, zero))
+                old_state = load_state(states, np.int64(previous_N[n]), row_bytes, column_offset, count)
                 cell = fma(forget, old_state - value, value)
-                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, count)
-                store_part(relu(cell) + load_part(residual + entry, count, zero), y + entry, count)
+                store_part(cell, states + np.int64(rows_N[n]) * row_bytes + column_offset, count)
+                store_part(relu(cell) + load_part(residual + offset, count, zero), y + offset, count)
 
 
 @kernel
@@ -114,17 +114,17 @@ def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, 
     """A state is the sum of the rows up to a position; y is its mean."""
     N, D = x_ND.shape
     x, y = x_ND.ctypes.data, y_ND.ctypes.data
-    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    states, row_bytes = states_MW.ctypes.data, states_MW.shape[1] * 4
     for block in prange(0, -(-D // columns)):
         zero = splat(np.float32(0))
         for n in range(N):
             divisor = splat(np.float32(positions_N[n] + 1))
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                count, at, entry = D - d, d * 4, (n * D + d) * 4
-                old_state = load_state(states, np.int64(previous_N[n]), state_row, at, count)
-                total = old_state + load_part(x + entry, count, zero)
-                store_part(total, states + np.int64(rows_N[n]) * state_row + at, count)
-                store_part(total / divisor, y + entry, count)
+                count, column_offset, offset = D - d, d * 4, (n * D + d) * 4
+                old_state = load_state(states, np.int64(previous_N[n]), row_bytes, column_offset, count)
+                total = old_state + load_part(x + offset, count, zero)
+                store_part(total, states + np.int64(rows_N[n]) * row_bytes + column_offset, count)
+                store_part(total / divisor, y + offset, count)
 
 
 @kernel

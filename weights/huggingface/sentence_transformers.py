@@ -45,7 +45,7 @@ KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{package}." for packa
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
-# Old boolean settings -> modes, in the order in which sentence-transformers concatenates their vectors.
+# Old boolean setting -> mode, in the order in which sentence-transformers concatenates their vectors.
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -84,8 +84,8 @@ ORDERS = {
     PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
-# Settings of a transformer that have arguments for transformers' classes, by current and old names.
-ARGUMENTS = tuple(
+# Settings of a Transformer module that hold arguments for transformers' classes: current names, then old names.
+ARGUMENT_SETTINGS = tuple(
     "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
 # Arguments that change vectors at most by rounding.
@@ -100,7 +100,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder, its weights last: they may not be downloaded yet (``hub``).
+    """Read a folder, its weights last, so that ``hub`` can refuse a model before it downloads them.
 
     Raises CheckpointError for an unsupported module or order of modules.
     """
@@ -111,8 +111,8 @@ def read(folder: Folder) -> Checkpoint:
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     settings = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
-        with_prompts = partial(_read_prompts, top_config, model_type=CLASSIFIER)
-        checkpoint = _read_reranker(folder, modules[1][1], settings, with_prompts)
+        with_top_config = partial(_read_top_config, top_config, model_type=CLASSIFIER)
+        checkpoint = _read_reranker(folder, modules[1][1], settings, with_top_config)
         return dataclasses.replace(checkpoint, format="sentence-transformers")
     task = settings.string("transformer_task", "fill-mask" if modules[0][0] == MLM else "feature-extraction")
     if task not in OUTPUTS:
@@ -120,7 +120,7 @@ def read(folder: Folder) -> Checkpoint:
     model_type = _check_order(folder, modules, top_config, task)
     spec, text = _describe_transformer(folder, prefix, config, settings, task)
     width = spec.width
-    text = _read_prompts(top_config, text, model_type)
+    text = _read_top_config(top_config, text, model_type)
     if text.multi_vector is not None:
         text = dataclasses.replace(text, multi_vector=token_vectors.read_lengths(settings, text.multi_vector))
     for module, module_prefix in modules[1:]:
@@ -182,7 +182,7 @@ def _describe_transformer(
     folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, task: str
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of the transformer; ``config`` is its config.json, ``settings`` the file of TRANSFORMER_CONFIGS."""
-    for name in ARGUMENTS:
+    for name in ARGUMENT_SETTINGS:
         unsupported = [argument for argument in settings.nested(name).values if argument not in HARMLESS_ARGUMENTS]
         if unsupported:
             raise CheckpointError(f"{settings.where}: {name}: {', '.join(map(shorten, unsupported))} is not supported")
@@ -214,7 +214,7 @@ def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) ->
 
 def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
     config = read_object(folder, prefix + "config.json")
-    _check_names(config, text)
+    _check_features(config, text)
     if config.boolean("use_residual", False):
         raise CheckpointError(f"{config.where}: use_residual is not supported")
     inputs, outputs = config.integer("in_features", minimum=1), config.integer("out_features", minimum=1)
@@ -251,7 +251,7 @@ def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int)
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
     # The module's folder was empty for years, so it is often missing.
     if folder.contains(prefix + "config.json"):
-        _check_names(read_object(folder, prefix + "config.json"), text)
+        _check_features(read_object(folder, prefix + "config.json"), text)
     return dataclasses.replace(text, normalize=True), width
 
 
@@ -265,7 +265,7 @@ def _read_splade(folder: Folder, prefix: str, text: EncoderText, width: int) -> 
     return dataclasses.replace(text, sparse=sparse), width
 
 
-def _check_names(config: JsonObject, text: EncoderText) -> None:
+def _check_features(config: JsonObject, text: EncoderText) -> None:
     """Raise CheckpointError unless a module takes and gives vectors of texts, or of tokens in a multi-vector model."""
     features = "sentence_embedding" if text.multi_vector is None else "token_embeddings"
     for name in ("module_input_name", "module_output_name"):
@@ -283,7 +283,7 @@ def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int
         raise CheckpointError(f"{where}: tensors should be {expected_text}, are {actual_text}")
 
 
-def _read_prompts(config: JsonObject, text: EncoderText, model_type: str) -> EncoderText:
+def _read_top_config(config: JsonObject, text: EncoderText, model_type: str) -> EncoderText:
     """``text`` with the settings of config_sentence_transformers.json, for a folder of this model_type."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
@@ -304,16 +304,16 @@ def _read_prompts(config: JsonObject, text: EncoderText, model_type: str) -> Enc
 
 
 # Rerankers that are language models: a Transformer, and LogitScore, which compares the logits of two tokens.
-PLACEHOLDERS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # role in a conversation -> a text for it
+PLACEHOLDERS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # role -> what stands for its text
 
 
 def _read_reranker(
-    folder: Folder, prefix: str, settings: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
+    folder: Folder, prefix: str, settings: JsonObject, with_top_config: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
-    """Read a folder with a module LogitScore, the names of whose files begin with ``prefix``.
+    """Read a folder with a LogitScore module, whose files' names begin with ``prefix``.
 
-    settings      those of the module Transformer
-    with_prompts  takes a text, and returns the text with the folder's prompts and scores
+    settings         those of the Transformer module
+    with_top_config  takes a text, and returns it with the settings of config_sentence_transformers.json
     """
     score_config = read_object(folder, prefix + "config.json")
     if settings.string("transformer_task") != "text-generation" or not score_config.has("false_token_id"):
@@ -331,7 +331,7 @@ def _read_reranker(
         )
     reranker = checkpoint.as_reranker(*ids, prompt)
     assert isinstance(reranker.input, EncoderText)
-    pair_text = with_prompts(reranker.input)
+    pair_text = with_top_config(reranker.input)
     if pair_text.default_prompt is None:
         if instruction is None:
             fault = "the chat template has no instruction of its own, nor is a prompt named"
@@ -354,7 +354,7 @@ def _pair_prompt(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | 
     has_default = default_text.startswith(before) and default_text.endswith(ending)
     has_default = has_default and len(default_text) >= len(before) + len(ending)
     instruction = default_text[len(before) : -len(ending)] if has_default else None
-    # A token may span adjacent texts, so the text before the instruction is no ``before``, which has tokens of its own.
+    # A token may span the text before the instruction and the instruction; ``PairPrompt.before`` is tokenized alone.
     return PairPrompt("", before, query, document, after), instruction
 
 

@@ -52,7 +52,7 @@ def is_translator(config: JsonObject) -> bool:
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory, its weights last: they may not be downloaded yet (``hub``).
+    """Read a directory, its weights last, so that ``hub`` can refuse a model before it downloads them.
 
     Raises CheckpointError if the directory is malformed, incomplete or not supported.
     """
