@@ -130,7 +130,7 @@ def open_array(path: str) -> "np.ndarray":
 
 
 def _read_rows(path: str, form: str) -> "np.ndarray":
-    """An array of at least one column from JSON lines or CSV; a line without a vector becomes NaN, or 0 where all are whole."""
+    """An array of at least one column from JSON lines or CSV; a line without a vector is NaN, among whole numbers 0."""
     import numpy as np
 
     rows: list[np.ndarray | None] = []
