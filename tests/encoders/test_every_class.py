@@ -358,7 +358,7 @@ SIGNED = {"encode.texts": begin("w11 ")}
 PROMPTED = {"task": ("query", SIGNED), "prompt_name": ("query", SIGNED), "prompt": ("w11 ", SIGNED)}
 PAIRED = {"encode_pairs.pairs": begin("w11 ")}
 SPARSE = {
-    "max_active_dims": (2, {"rows.most": [2]}),
+    "max_active_dims": (2, {"sparse_vectors.most": [2]}),
     "format": ("scipy", {"result": lambda found: type(found).__name__ == "csr_matrix"}),
     "show_progress_bar": SHOWN,
 }
