@@ -43,7 +43,7 @@ class TranslatorChain(StreamedTranslator):
 
     @staticmethod
     def _hypotheses(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
-        """Yield the first model's hypotheses; a result goes to ``translations``, its hypothesis count to all ``counts``."""
+        """Yield the first model's hypotheses; results go to ``translations``, hypothesis counts to all ``counts``."""
         for result in results:
             translations.append(result)
             texts = [""] if isinstance(result, FastattnError) else result.hypotheses

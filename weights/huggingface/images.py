@@ -230,7 +230,7 @@ def _read_tensors(
     class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """Tensors of a model whose ``stack`` takes patches; ``class_token``: the stored name of the class token's embedding."""
+    """The tensors of a model whose ``stack`` takes patches; ``class_token``: stored name of the token's embedding."""
     patches, layers = spec.stacks[stack], sum(stack_spec.layers for stack_spec in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # refused before the names of so many layers fill memory
