@@ -113,8 +113,8 @@ def options_as_typed() -> Iterator[None]:
 
 def _with_typed_options(message: str) -> str:
     parameters = click.get_current_context().command.params
-    headed = (option for option in parameters if getattr(option, "heading", DEFAULT_HEADING) != DEFAULT_HEADING)
-    options = {option.name: option.opts[-1] for option in headed}
+    headings = {option: getattr(option, "heading", DEFAULT_HEADING) for option in parameters}
+    options = {option.name: option.opts[-1] for option, heading in headings.items() if heading != DEFAULT_HEADING}
     options |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, options))
     return re.sub(rf"\b({names})\b(=?)", lambda match: options[match[1]] + match[2].replace("=", " "), message)

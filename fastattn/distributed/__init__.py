@@ -1,4 +1,4 @@
-"""Whole corpora on Ray Data: translations or vectors of a dataset's column; jobs over files that outlive machines.
+"""Whole corpora on Ray Data: translations or vectors of a dataset's column or, by jobs that survive losses, of files.
 
 Needs the extra ``fastattn[ray]``; without it the functions raise an error that says so.
 """
