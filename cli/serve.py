@@ -45,6 +45,7 @@ Every request is a line of JSON on stderr, without its texts.
 --max-items INTEGER>=1: The most texts of a request. [default: 1000]
 --max-requests INTEGER>=1: The most requests in progress; more get 429. [default: 256]
 --timeout SECONDS: The longest that a request may take. [default: 120.0]
+--proxy ADDRESS ...: Take a client's address from the X-Forwarded-For of this proxy (default: of none).
 --cors ORIGIN ...: Let pages of this origin ask; '*': of any (default: of none).
 --log-texts: Log what requests say, too.
 --mcp: Answer the Model Context Protocol on standard input and output, and no HTTP; over HTTP it is at /mcp.
@@ -65,13 +66,15 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
     served_models = tuple(map(_name_and_path, models))
     if len(dict(served_models)) < len(served_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
-    field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
+    field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests"}
+    field_names |= {"cors": "origins", "proxy": "proxies"}
     settings = {field_names.get(name, name): value for name, value in options.items() if value is not None}
     is_stdio = settings.pop("mcp", False)
     server_settings = ServerSettings(served_models, idle=60 * idle, **settings)
     if is_stdio:  # a signal ends the process at once: no request of another client is in progress
-        if server_settings.keys or server_settings.origins or server_settings.processes > 1:
-            raise click.UsageError("--keys, --cors and --processes are for HTTP: leave them out with --mcp")
+        over_http = server_settings.keys, server_settings.origins, server_settings.proxies
+        if any(over_http) or server_settings.processes > 1:
+            raise click.UsageError("--keys, --cors, --proxy and --processes are for HTTP: leave them out with --mcp")
         from fastattn.serve.dialects.mcp import run_stdio
 
         run_stdio(server_settings)

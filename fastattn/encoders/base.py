@@ -53,6 +53,8 @@ class EncoderBase(ModelBase):
 
     def _prepare(self) -> None:
         loaded, text, limit = self._loaded, self._text, self._spec.max_positions
+        if loaded.model.head is not None:
+            loaded.model.head.find_fault = loaded.find_fault
         make_worker = partial(EncodingWorker, loaded.model.encode)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library

@@ -67,8 +67,7 @@ class Encoder(EncoderBase):
             self._picture_vectors = PictureVectors(self._image_spec, self._image_stack, self._loaded)
         if self._takes_texts:
             super()._prepare()
-            loaded = self._loaded
-            self._text_vectors = TextVectors(self._text, self._spec.width, self._tokenizer, loaded.ops, loaded.threads)
+            self._text_vectors = TextVectors(self._text, self._spec.width, self._tokenizer, self._loaded)
 
     @property
     def max_length(self) -> int:

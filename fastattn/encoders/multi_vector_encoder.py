@@ -41,7 +41,7 @@ class MultiVectorEncoder(EncoderBase):
     def _prepare(self) -> None:
         super()._prepare()
         self._settings: MultiVectorText = self._text.multi_vector or MultiVectorText()
-        self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
+        self._dense = DenseLayers(self._text, self._spec.width, self._loaded)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.keep_whole(settings.markers)
         unknown, indices = tokenizer.unknown_id, (tokenizer.index(word) for word in settings.skipped)

@@ -134,7 +134,7 @@ class SparseHead:
         vectors = []
         for first in range(0, len(starts_B1) - 1, step):
             for columns, numbers in pool(rows_ND, starts_B1[first : first + step + 1]):
-                check_finite(numbers)
+                check_finite(numbers, self._head.find_fault)
                 if most is not None and len(columns) > most:
                     greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
                     columns, numbers = columns[greatest], numbers[greatest]

@@ -107,7 +107,8 @@ class DenseLayers:
     bool() is True if a layer has weights, whose shapes then decide both widths.
     """
 
-    def __init__(self, text: EncoderText, inputs: int, ops: Ops):
+    def __init__(self, text: EncoderText, inputs: int, loaded: LoadedModel):
+        ops, self._find_fault = loaded.ops, loaded.find_fault
         self._layers = [_layer(ops, *layer) for layer in text.dense]
         shapes = [weight.shape for weight, _, _ in text.dense if weight.size]
         self._has_weights = bool(shapes)
@@ -121,7 +122,7 @@ class DenseLayers:
         """float32 [N, width]. Raises CheckpointError where the weights give NaN or infinity."""
         for layer in self._layers:
             x_ND = layer(x_ND)
-        check_finite(x_ND)
+        check_finite(x_ND, self._find_fault)
         return np.asarray(x_ND)
 
 
@@ -170,9 +171,10 @@ class Windows:
 class TextVectors:
     """Makes the vectors of texts by settings that ``check_settings`` accepts; ``width`` is the hidden states' width."""
 
-    def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", ops: Ops, threads: int):
-        self._text, self._width, self._tokenizer, self._ops, self._threads = text, width, tokenizer, ops, threads
-        self._dense = DenseLayers(text, width, ops)
+    def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", loaded: LoadedModel):
+        self._text, self._width, self._tokenizer = text, width, tokenizer
+        self._ops, self._threads = loaded.ops, loaded.threads
+        self._dense = DenseLayers(text, width, loaded)
 
     def options(
         self,
@@ -322,7 +324,7 @@ class PictureVectors:
 
     def __init__(self, picture_spec: PictureSpec, spec: Any, loaded: LoadedModel):
         self._picture_spec, self._spec, self._ops, self._threads = picture_spec, spec, loaded.ops, loaded.threads
-        images = loaded.model.images
+        images, self._find_fault = loaded.model.images, loaded.find_fault
         make_worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         matrix_ED = picture_spec.projection_ED
@@ -347,7 +349,7 @@ class PictureVectors:
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
         vectors_BE = pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection)
-        check_finite(vectors_BE)
+        check_finite(vectors_BE, self._find_fault)
         return np.asarray(vectors_BE)
 
 

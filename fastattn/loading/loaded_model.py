@@ -1,6 +1,10 @@
 """Base of all classes that load a model, and how a checkpoint's model is built."""
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,6 +17,7 @@ from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
 from fastattn.processes.choice import Sharing, choose_sharing
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
+from fastattn.spec.quantized import as_float32, unread
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.memory import return_freed_memory
 from fastattn.system.option_names import MODEL, explains_options
@@ -26,16 +31,18 @@ _Self = TypeVar("_Self", bound="ModelBase")
 class LoadedModel:
     """A checkpoint's model, ready to compute.
 
-    model      from ``fastattn.models.kinds``
-    ops        the namespace of operations that it uses
-    precision  of the matrix products, as ``ModelBase.precision`` says
-    threads    the most threads to use
+    model       from ``fastattn.models.kinds``
+    ops         the namespace of operations that it uses
+    precision   of the matrix products, as ``ModelBase.precision`` says
+    threads     the most threads to use
+    find_fault  returns the name of the first tensor in the checkpoint's files that has NaN or infinity, "" for none
     """
 
     model: Any
     ops: Ops
     precision: str
     threads: int
+    find_fault: Callable[[], str] = str
 
 
 class ModelBase:
@@ -48,6 +55,7 @@ class ModelBase:
     _takes_processes: ClassVar[bool] = False
     _checkpoint_part: ClassVar[str] = ""  # see ``fastattn.weights.read``
     _pool: Any = None  # the worker processes, if there are any
+    _folder: Path | None = None  # of the checkpoint's files; None: it was in memory
     _loaded: LoadedModel
 
     @explains_options(MODEL)
@@ -74,7 +82,7 @@ class ModelBase:
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
-        folder = download.resolve(path)
+        self._folder = folder = download.resolve(path)
         self._begin(folder)
 
         def build(checkpoint: Checkpoint, record: LoadRecord) -> None:
@@ -108,6 +116,9 @@ class ModelBase:
     ) -> None:
         checkpoint = self._check(checkpoint)
         self._loaded = load_model(checkpoint, precision, threads, ops, record)
+        if self._folder is not None:
+            find_fault = cache(partial(_find_fault, os.path.abspath(self._folder), self._checkpoint_part))
+            self._loaded = replace(self._loaded, find_fault=find_fault)
         self._prepare()
 
     def _begin(self, folder: Path) -> None:
@@ -172,6 +183,21 @@ class ModelBase:
             f"this {type(self).__name__} cannot be pickled or copied: give the other process its path, to make one of "
             "its own there; they map the same weights"
         )
+
+
+def _find_fault(path: str, part: str) -> str:
+    """``LoadedModel.find_fault`` of the checkpoint at a path; "" also where the files cannot be read any more."""
+    from fastattn.weights import read  # this import loads what all exporters need
+
+    with suppress(FastattnError):
+        checkpoint = read(path, part, later=True)
+        dense = checkpoint.input.dense if isinstance(checkpoint.input, EncoderText) else ()
+        weights = {f"dense.{number}.weight": weight for number, (weight, _, _) in enumerate(dense)}
+        for name, tensor in {**checkpoint.tensors, **weights}.items():
+            parts = unread(tensor).rows() if tensor.ndim == 2 else [tensor]
+            if not all(np.isfinite(as_float32(rows)).all() for rows in parts):
+                return name
+    return ""
 
 
 def wrong_model_error(expected: str, checkpoint: Checkpoint) -> WrongModelError:

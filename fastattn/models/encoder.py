@@ -1,6 +1,6 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, and heads behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,16 +25,22 @@ def check_numbers(are_numbers: bool) -> None:
         raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
 
 
-def check_finite(values: np.ndarray) -> None:
-    """Raise CheckpointError for NaN and infinity."""
-    check_numbers(bool(np.isfinite(np.asarray(values)).all()))
+def check_finite(values: np.ndarray, find_fault: Callable[[], str] = str) -> None:
+    """Raise CheckpointError for NaN and infinity; ``find_fault`` returns the name of the tensor at fault, if any."""
+    are_finite = bool(np.isfinite(np.asarray(values)).all())
+    if not are_finite and (name := find_fault()):
+        raise CheckpointError(f"the model's output is not a number: {name} holds NaN or infinity")
+    check_numbers(are_finite)
 
 
 class Head:
     """Layers behind the last hidden states: those of a HeadSpec, from the tensors ``head.*``.
 
-    precision  of the last product; "": that of the model. All other products of the head are in float32
+    precision   of the last product; "": that of the model. All other products of the head are in float32
+    find_fault  as for ``check_finite``
     """
+
+    find_fault: Callable[[], str] = str
 
     def __init__(self, parameters: Parameters, spec: HeadSpec, precision: str = "float32"):
         self.ops, self.spec = parameters.ops, spec
@@ -52,7 +58,7 @@ class Head:
         else:
             rows_ND = self.ops.pool(rows_ND, starts_B1, [POOLINGS[self.spec.rows]])
         outputs_NF: np.ndarray = self.ops.linear(self._output_input(rows_ND), self.output)
-        check_finite(outputs_NF)
+        check_finite(outputs_NF, self.find_fault)
         return outputs_NF
 
     def peaks(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
@@ -61,7 +67,7 @@ class Head:
         Raises CheckpointError for rows that are not finite, which the largest number might hide.
         """
         input_ND = self._output_input(self._own_rows(rows_ND, starts_B1))
-        check_finite(input_ND)
+        check_finite(input_ND, self.find_fault)
         return self.ops.project_peaks(input_ND, starts_B1 - starts_B1[0], self.output)
 
     def top_k(self, rows_ND: np.ndarray, rows_R: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

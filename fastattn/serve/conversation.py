@@ -42,11 +42,10 @@ class Conversation:
             messages = [
                 {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
             ]
-        reserved = RESERVED
-        if self._tool_names:
-            variables["tools"], reserved = list(self.tools), RESERVED - {"tools"}
-        if not reserved.isdisjoint(variables):
+        if not RESERVED.isdisjoint(variables):
             raise InputError(f"chat_template_kwargs should name none of {', '.join(sorted(RESERVED))}")
+        if self._tool_names:
+            variables["tools"] = list(self.tools)
         if self.tool_choice not in ("auto", "none") and "json_schema" in arguments:
             raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
         if self.tool_choice not in ("auto", "none") and not self.tools:

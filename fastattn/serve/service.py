@@ -264,19 +264,23 @@ class Service:
         return vectors_BD, token_count, name
 
     async def rank(
-        self, query: str, texts: Sequence[str], *, raw: bool, truncate: bool, model: str | None = None
-    ) -> tuple[list[tuple[int, float]], str]:
-        """((its number, its score) of each text, the best for the query first; the model's name)."""
-        scores, name = await self.score_pairs(
-            [(query, text) for text in texts], raw=raw, truncate=truncate, model=model
-        )
+        self, query: str, texts: Sequence[str], **options: Any
+    ) -> tuple[list[tuple[int, float]], dict[str, int], str]:
+        """((its number, its score) of each text, the best for the query first; the usage; the model's name).
+
+        options  options of ``score_pairs``
+        """
+        scores, usage, name = await self.score_pairs([(query, text) for text in texts], **options)
         order = sorted(range(len(scores)), key=lambda number: (math.isnan(scores[number]), -scores[number]))
-        return [(number, scores[number]) for number in order], name
+        return [(number, scores[number]) for number in order], usage, name
 
     async def score_pairs(
         self, pairs: Sequence[tuple[str, str]], *, raw: bool = False, truncate: bool = True, model: str | None = None
-    ) -> tuple[list[float], str]:
-        """(the score of each pair, the model's name); ``raw``: scores without the model's activation function."""
+    ) -> tuple[list[float], dict[str, int], str]:
+        """(the score of each pair; the numbers of tokens that the model reads; the model's name).
+
+        raw  whether scores are without the model's activation function
+        """
         distinct_firsts = dict.fromkeys(first for first, _ in pairs)  # a query counts once
         charge = self.check_size([*distinct_firsts, *(second for _, second in pairs)])
         name = self.models.find(model, CrossEncoder)
@@ -284,7 +288,10 @@ class Service:
             await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
-            return await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs), name
+            scores = await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs)
+            counts = await asyncio.to_thread(scorer.count_pair_tokens, pairs)
+            tokens = sum(min(count, scorer.max_length) for count in counts)
+            return scores, {"prompt_tokens": tokens, "total_tokens": tokens}, name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
@@ -310,23 +317,29 @@ class Service:
             return await asyncio.to_thread(lambda: list(map(tokenize, texts)))
 
     async def similarities(self, source: str, texts: Sequence[str], **options: Any) -> list[float]:
-        """How similar each text is to the source, by the similarity function of the only encoder."""
-        vectors_BD, _, name = await self.embed([source, *texts], None, truncate=True, **options)
+        """How similar each text is to the source, by the similarity function of the only encoder.
+
+        options  ``truncate`` and other options of ``embed``
+        """
+        vectors_BD, _, name = await self.embed([source, *texts], None, **options)
         async with self.models.use(name) as encoder:
             similarities: list[float] = encoder.similarity(vectors_BD[0], vectors_BD[1:])[0].tolist()
         return similarities
 
-    async def embed_tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+    async def embed_tokens(self, texts: Sequence[str], truncate: bool) -> list[np.ndarray]:
         """The vectors of each text's tokens, float32 [tokens, dimension]."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, Encoder)) as encoder:
+            await asyncio.to_thread(_check_lengths, encoder, [(text,) for text in texts], truncate)
             charge()
             return await _in_slices(encoder.encode_tokens, texts)
 
-    async def embed_sparse(self, texts: Sequence[str], **options: Any) -> SparseVectors:
+    async def embed_sparse(self, texts: Sequence[str], truncate: bool, **options: Any) -> SparseVectors:
         """Sparse vectors of the texts, a row each."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
+            prompt = encoder.prompts.get(options.get("prompt_name", ""), "")
+            await asyncio.to_thread(_check_lengths, encoder, [(prompt + text,) for text in texts], truncate)
             charge()
             encode = partial(encoder.encode, **options)
             rows = await _in_slices(lambda text_slice: [encode(text).row(0) for text in text_slice], texts)

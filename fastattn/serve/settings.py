@@ -39,6 +39,7 @@ class ServerSettings:
     requests: int = 256  # the most requests in progress at once, including those that wait for a model
     timeout: float = 120.0  # the most time from a request's first byte to the last byte of its answer
     origins: tuple[str, ...] = ()  # origins of pages from which browsers may send requests (CORS)
+    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For names the client; '*': all
     keys: str = ""  # a file of API keys; "": no request needs a key
     log_texts: bool = False  # whether the log has the bodies of requests
     strict: bool = False  # whether unknown fields of requests are refused
@@ -56,8 +57,9 @@ class ServerSettings:
     @classmethod
     def from_environment(cls) -> "ServerSettings":
         fields = json.loads(os.environ[SETTINGS_VARIABLE])
-        fields["models"], fields["origins"] = tuple(map(tuple, fields["models"])), tuple(fields["origins"])
-        return cls(**fields)
+        models = tuple(map(tuple, fields.pop("models")))
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(models, **fields | lists)
 
 
 def read_keys(path: str) -> dict[bytes, int]:

@@ -56,6 +56,7 @@ from tests.encoders.classifiers import (
 )
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, WORDS, _encoder, _many_texts
 from tests.messages import refused
+from tests.weights.native.folders import converted
 
 
 class Subject(NamedTuple):
@@ -297,6 +298,31 @@ def test_an_output_that_is_no_number_is_an_error(name, poison, tmp_path):
     for one in calls:
         with pytest.raises(CheckpointError, match="^the model's output is not a number: "):
             one()
+
+
+@pytest.mark.parametrize("name", ["CrossEncoder", "Encoder", "SparseEncoder", "MultiVectorEncoder, documents"])
+def test_the_tensor_that_is_at_fault_is_named(name, tmp_path):
+    """By what the files hold; without them the error is the one of a model in memory."""
+    subject = SUBJECTS[name]
+    made = subject.checkpoint(tmp_path)
+    weight_DF = made.tensors[OUTER].copy()
+    weight_DF[3, 5] = np.inf
+    damaged = replace(made, tensors={**made.tensors, OUTER: weight_DF})
+    folder = converted(damaged, tmp_path / "damaged", "float32")
+    loaded, orphan = subject.kind(folder), subject.kind(folder)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=f"^the model's output is not a number: {OUTER} holds NaN or infinity$"):
+            getattr(loaded, subject.method)(subject.inputs[:3])
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="^the model's output is not a number: its weights hold"):
+        getattr(orphan, subject.method)(subject.inputs[:3])
+
+
+def test_the_dense_layer_that_is_at_fault_is_named(tmp_path):
+    weight_ED = np.full((2, WIDTH), np.inf, np.float32)
+    checkpoint = Checkpoint(SPEC, TENSORS, replace(TEXT, dense=((weight_ED, None, "none"),)))
+    with pytest.raises(CheckpointError, match=": dense.0.weight holds NaN or infinity$"):
+        Encoder(converted(checkpoint, tmp_path / "damaged", "float32")).encode("w5")
 
 
 def test_classes_of_one_process_say_so(tmp_path):

@@ -41,6 +41,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
     monkeypatch.setattr(Translator, "default_options", SimpleNamespace(beam_size=2))
     noted(Translator, "translate_async", _translated)
     monkeypatch.setattr(Encoder, "dimension", WIDTH)
+    monkeypatch.setattr(Encoder, "max_length", 2 * LONGEST)
     noted(Encoder, "encode_async", lambda texts, **options: np.zeros((len(texts), WIDTH), np.float32))
     noted(Encoder, "decode", lambda ids: f"text of {ids}")
     noted(Encoder, "count_tokens", lambda texts, **options: np.full(len(texts), 3))

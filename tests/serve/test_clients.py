@@ -52,6 +52,8 @@ CONVERSATIONS = [
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}},
      {"json_schema": SCHEMA}),
     ({"chat_template_kwargs": {"enable_thinking": False}}, {"template_variables": {"enable_thinking": False}}),
+    ({"tools": [TOOL], "chat_template_kwargs": {"enable_thinking": False}},
+     {"template_variables": {"enable_thinking": False, "tools": [TOOL]}}),
     ({"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.2},
      {"sampling_minp": 0.1, "sampling_topk": 5, "repetition_penalty": 1.2}),
     ({"min_p": 0.0, "top_k": -1, "repetition_penalty": 1.0, "presence_penalty": 0}, {"sampling_topk": 0}),
@@ -235,12 +237,14 @@ def test_ranks_and_scores(asked, seen):
         answer = asked.post(path, body)[1]
         assert answer["results"] == [{"index": 1, "relevance_score": 1.0, "document": {"text": "b"}}]
         assert arrived(seen, "CrossEncoder.predict") == {"pairs": [("q", "a"), ("q", "b")]}
+        assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
+        assert answer["meta"]["billed_units"] == {"search_units": 1}
     for first, second, pairs in (
         ("q", ["a", "b"], [("q", "a"), ("q", "b")]),
         (["p", "q"], ["a", "b"], [("p", "a"), ("q", "b")]),
     ):
         answer = asked.post("/score", {"text_1": first, "text_2": second})[1]
-        assert [entry["score"] for entry in answer["data"]] == [0.0, 1.0]
+        assert [entry["score"] for entry in answer["data"]] == [0.0, 1.0] and answer["usage"]["total_tokens"] == 4
         assert arrived(seen, "CrossEncoder.predict") == {"pairs": pairs}
     assert asked.post("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]})[0] == 400
 
@@ -248,7 +252,7 @@ def test_ranks_and_scores(asked, seen):
 def test_vectors_of_the_inference_server(monkeypatch):
     models = {"enc": Encoder, "my-splade": SparseEncoder}
     with pytest.MonkeyPatch.context() as patch:
-        record_models(patch)
+        seen = record_models(patch)
         patch.setattr(ServedModel, "read_kind", lambda self: setattr(self, "kind", models[self.name]))
         patch.setattr(SparseEncoder, "__init__", lambda self, *given, **options: None)
         patch.setattr(SparseEncoder, "close", lambda self: None)
@@ -257,7 +261,10 @@ def test_vectors_of_the_inference_server(monkeypatch):
         patch.setattr(SparseEncoder, "dimension", 9)
         patch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         patch.setattr(Encoder, "similarity", lambda self, a, b: np.arange(len(b), dtype=np.float32)[None])
-        patch.setattr(Encoder, "max_length", 12)
+        patch.setattr(SparseEncoder, "max_length", 12)
+        patch.setattr(SparseEncoder, "prompts", {"query": "q " * 9})
+        for kind in (Encoder, SparseEncoder):
+            patch.setattr(kind, "tokenize", lambda self, text, **options: text.split())
         with serving(models=tuple((name, "nowhere") for name in models)) as asked:
             assert np.shape(asked.post("/embed_all", {"inputs": "a"})[1]) == (1, 3, 4)
             entries = [{"index": 5, "value": 2.0}, {"index": 7, "value": 3.0}]
@@ -267,6 +274,13 @@ def test_vectors_of_the_inference_server(monkeypatch):
                 assert asked.post(path, {"inputs": inputs})[1] == [0.0, 1.0]
             assert np.shape(asked.post("/", {"inputs": ["a", "b"]})[1]) == (2, 4)
             assert asked.post("/decode", {"ids": [1, 2]})[1] == ["text of [1, 2]"]
+            long, query = {"inputs": "a " * 13}, {"inputs": "a " * 4, "prompt_name": "query"}
+            for path, body in (("/embed_all", long), ("/embed_sparse", long), ("/embed_sparse", query)):
+                for more, status in (({}, 413), ({"truncate": False}, 413), ({"truncate": True}, 200)):
+                    assert asked.post(path, body | more)[0] == status, (path, more)
+            for more, wanted in (({}, "error"), ({"truncate": False}, "error"), ({"truncate": True}, "truncate")):
+                assert asked.post("/similarity", {"inputs": inputs, "parameters": more})[0] == 200
+                assert seen["Encoder.encode_async.long"] == wanted
             info = asked.get("/info")[1]
             assert (info["model_id"], info["max_input_length"], info["model_type"]) == (
                 "enc",
@@ -335,7 +349,7 @@ def test_an_answer_with_a_form_is_neither_reasoning_nor_a_call(asked, monkeypatc
 def test_what_nothing_would_follow_is_refused(asked):
     for fields in (
         {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 1.0}}, {"tool_choice": "required"},
-        {"chat_template_kwargs": {"messages": []}},
+        {"chat_template_kwargs": {"messages": []}}, {"chat_template_kwargs": {"tools": []}, "tools": [TOOL]},
     ):  # fmt: skip
         assert asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO, **fields})[0] == 400, fields
     nothing = {"stream": None, "logprobs": None, "top_logprobs": 0, "logit_bias": {}}

@@ -61,6 +61,31 @@ def test_wrong_requests_have_their_status(talking):
         assert found == status and answer["error"]["type"] == "invalid_request_error", change
 
 
+STRICT = "{% for m in messages if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endfor %}a:"
+
+
+def test_a_template_that_takes_no_system_message_says_so(tmp_path):
+    made = checkpoint()
+    folder = converted(replace(made, input=replace(made.text, chat_template=STRICT)), tmp_path / "lm", "float32")
+    with serving(models=(("lm", str(folder)),)) as asked:
+        for stream in (False, True):
+            body = ASKED | {"messages": [{"role": "system", "content": "be"}, *HELLO], "stream": stream}
+            status, answer = asked.post("/v1/chat/completions", body)
+            assert status == 400 and answer["error"]["message"].endswith("messages: System role not supported")
+
+
+@pytest.mark.parametrize("pattern", [r"^hello\!$", "^(hello$"])
+def test_a_pattern_holds_or_is_refused(talking, pattern):
+    """No answer is free text in place of what the pattern demands."""
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": pattern}}}
+    status, answer = talking.post("/v1/chat/completions", ASKED | {"response_format": form})
+    if status == 200:
+        assert answer["choices"][0]["message"]["content"] == '"hello!"'
+    else:
+        assert (status, answer["error"]["message"]) == (400, "json_schema: unclosed group")
+
+
 def test_a_stream_that_takes_too_long_ends_with_an_error(folder, monkeypatch):
     async def endless(self, model, messages, **options):
         for number in range(1000):

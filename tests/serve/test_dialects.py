@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder, Translator
+from fastattn.spec.checkpoint import Checkpoint
 from tests import ROOT
+from tests.encoders.test_encoder import SPEC, TENSORS
+from tests.encoders.test_encoder import TEXT as TEXTS
+from tests.serve.serving import serving
+from tests.weights.native.folders import converted
 
 TEXT = "Good morning, my friend. How are you?"
 
@@ -82,6 +87,16 @@ REFUSED = [
     ("/v1/embeddings", {"model": "minilm", "input": [True]}, 400, "input"),
     ("/v1/embeddings", {"model": "minilm", "input": "a", "dimensions": 385}, 400, "at most 384"),
 ]
+
+
+def test_weights_that_give_no_numbers_are_a_refusal_that_names_them(tmp_path):
+    table_VD = TENSORS["encoder.embedding.weight"].copy()
+    table_VD[:] = np.inf
+    damaged = Checkpoint(SPEC, {**TENSORS, "encoder.embedding.weight": table_VD}, TEXTS)
+    with serving(models=(("enc", str(converted(damaged, tmp_path / "damaged", "float32"))),)) as asked:
+        for path, body in (("/embed", {"inputs": "w5"}), ("/v1/embeddings", {"model": "enc", "input": "w5"})):
+            status, content, _ = asked.raw("POST", path, body)
+            assert status == 500 and b"not a number: encoder.embedding.weight holds NaN or infinity" in content
 
 
 def test_what_cannot_be_is_one_line_in_the_dialects_form(asked):

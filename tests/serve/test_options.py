@@ -24,6 +24,7 @@ CASES = {
     "--max-items": (("8",), {"items": 8}),
     "--max-requests": (("7",), {"requests": 7}),
     "--timeout": (("6.5",), {"timeout": 6.5}),
+    "--proxy": (("10.0.0.0/8",), {"proxies": ("10.0.0.0/8",)}),
     "--cors": (("https://a.example",), {"origins": ("https://a.example",)}),
     "--log-texts": ((), {"log_texts": True}),
     "--mcp": ((), {"stdio": True}),

@@ -241,6 +241,15 @@ def test_the_caller_is_a_key(seen, tmp_path):
             assert arrived(seen, "Encoder.tokenize") == {"text": "a", "special_tokens": special}
 
 
+def test_a_client_is_its_own_address_unless_a_proxy_says_whose_it_is(seen):
+    """Callers have shares and files by their addresses, which a request must not choose."""
+    for proxies, caller in (((), HERE), (("10.0.0.1",), HERE), ((HERE,), "192.0.2.7"), (("*",), "192.0.2.7")):
+        with serving(models=MODELS, proxies=proxies) as asked:
+            seen.clear()
+            assert asked.post("/embed", {"inputs": "a"}, x_forwarded_for="192.0.2.7")[0] == 200
+            assert arrived(seen, "Encoder.encode_async")["caller"] == caller
+
+
 def test_a_full_queue_says_when_to_come_again(asked, monkeypatch):
     full = AsyncMock(side_effect=QueueFullError("9 jobs wait already, 8 may"))
     monkeypatch.setattr(Translator, "translate_async", full)

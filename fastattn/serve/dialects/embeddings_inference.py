@@ -28,10 +28,8 @@ class EmbedBody(Body):
 
 
 class AllBody(Body):
-    """Texts that are too long are cut."""
-
     inputs: TextOrTexts
-    truncate: Literal[True] = True
+    truncate: StrictBool = False
     prompt_name: None = None
 
 
@@ -56,6 +54,7 @@ class SimilarityInputs(Body):
 
 
 class SimilarityParameters(Body):
+    truncate: StrictBool | None = None
     prompt_name: str | None = None
 
 
@@ -97,7 +96,7 @@ async def embed(body: EmbedBody, service: InjectedService) -> list[list[float]]:
 
 @router.post("/rerank")
 async def rerank(body: RerankBody, service: InjectedService) -> list[dict[str, Any]]:
-    ranking, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
+    ranking, _, _ = await service.rank(body.query, body.texts, raw=body.raw_scores, truncate=body.truncate)
     entries: list[dict[str, Any]] = [{"index": number, "score": score} for number, score in ranking]
     for entry in entries if body.return_text else ():
         entry["text"] = body.texts[entry["index"]]
@@ -107,13 +106,13 @@ async def rerank(body: RerankBody, service: InjectedService) -> list[dict[str, A
 @router.post("/embed_all")
 async def embed_all(body: AllBody, service: InjectedService) -> list[list[list[float]]]:
     """A vector for each token of each text."""
-    return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs))]
+    return [vectors_TD.tolist() for vectors_TD in await service.embed_tokens(as_list(body.inputs), body.truncate)]
 
 
 @router.post("/embed_sparse")
 async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[dict[str, Any]]]:
     options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
-    vectors = await service.embed_sparse(as_list(body.inputs), **options)
+    vectors = await service.embed_sparse(as_list(body.inputs), body.truncate, **options)
     return [
         [{"index": index, "value": value} for index, value in zip(*(array.tolist() for array in vectors.row(number)))]
         for number in range(len(vectors))
@@ -122,7 +121,9 @@ async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[d
 
 @router.post("/similarity")
 async def similarity(body: SimilarityBody, service: InjectedService) -> list[float]:
-    options = {} if body.parameters.prompt_name is None else {"prompt_name": body.parameters.prompt_name}
+    options: dict[str, Any] = {"truncate": bool(body.parameters.truncate)}
+    if body.parameters.prompt_name is not None:
+        options["prompt_name"] = body.parameters.prompt_name
     return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, **options)
 
 
@@ -130,7 +131,7 @@ async def similarity(body: SimilarityBody, service: InjectedService) -> list[flo
 async def ask(body: RootBody, service: InjectedService) -> Any:
     """Similarities for sentences; vectors, if an encoder is served and there is no max_new_tokens; or continuations."""
     if isinstance(body.inputs, SimilarityInputs):
-        return await service.similarities(body.inputs.source_sentence, body.inputs.sentences)
+        return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, truncate=True)
     texts, max_tokens = as_list(body.inputs), body.parameters.max_new_tokens
     if max_tokens is None and service.models.names_of((Encoder,)):
         return (await service.embed(texts, None, truncate=True))[0].tolist()

@@ -35,13 +35,14 @@ class ScoreBody(Body):
 async def rerank(body: RankBody, service: InjectedService) -> dict[str, Any]:
     """The documents by their scores, best first; documents that are too long are cut, as by Jina, Cohere and vLLM."""
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
-    ranking, name = await service.rank(body.query, texts, raw=False, truncate=True, model=body.model)
+    ranking, usage, name = await service.rank(body.query, texts, raw=False, truncate=True, model=body.model)
     results: list[dict[str, Any]] = [
         {"index": number, "relevance_score": score} for number, score in ranking[: body.top_n]
     ]
     for result in results if body.return_documents else ():
         result["document"] = {"text": texts[result["index"]]}
-    return {**head_of("rerank", name), "results": results}
+    meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+    return {**head_of("rerank", name), "results": results, "usage": usage, "meta": meta}
 
 
 @router.post("/v1/score", summary="vLLM's")
@@ -53,6 +54,6 @@ async def score(body: ScoreBody, service: InjectedService) -> dict[str, Any]:
         texts_1 *= len(texts_2)
     if len(texts_1) != len(texts_2):
         raise InputError(f"text_1 should have one text, or as many as text_2, {len(texts_2)}; has {len(texts_1)}")
-    scores, name = await service.score_pairs(list(zip(texts_1, texts_2)), model=body.model)
+    scores, usage, name = await service.score_pairs(list(zip(texts_1, texts_2)), model=body.model)
     data = [{"index": number, "object": "score", "score": value} for number, value in enumerate(scores)]
-    return {**head_of("score", name), "object": "list", "data": data}
+    return {**head_of("score", name), "object": "list", "data": data, "usage": usage}
