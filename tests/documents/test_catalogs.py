@@ -136,6 +136,7 @@ def test_what_of_xliff_is_to_be_translated():
             "<source>a <mrk mtype='protected'>b c</mrk> d</source>",
             "<target>d a <mrk mtype='protected'>b c</mrk></target>",
         ),
+        ("<source><![CDATA[A & B]]></source>", "<target>B &amp; A</target>"),
         (
             "<source>a b. c d.</source><seg-source><mrk mtype='seg' mid='1'>a b.</mrk> "
             "<mrk mtype='seg' mid='2'>c d.</mrk></seg-source>",

@@ -23,6 +23,9 @@ def backwards(page: str) -> str:
 PAGES = {
     "<p>one <b>two</b> three</p>": "<p>three <b>two</b> one</p>",
     "<p>one <a href='x'><i>two</i> three</a> four</p>": "<p>four <a href='x'>three <i>two</i></a> one</p>",
+    "<a><em><span>one two</span></em> <em><span>three</span></em></a>": (
+        "<a><em><span>three</span></em> <em><span>two one</span></em></a>"
+    ),
     "<h1>one two</h1>\n <p>  three\n four </p>": "<h1>two one</h1>\n <p>  four three </p>",
     "one two<br>three four": "two one<br>four three",
     "<li>one two<li>three four": "<li>two one<li>four three",

@@ -122,6 +122,7 @@ def test_lines_of_about_the_same_shares(text, lengths, expected):
     [
         ("I saw a <i>black</i> cat.", "cat. <i>black</i> a saw I"),
         ("<v Bob>one <b>two <i>three</i></b>", "<v Bob><b><i>three</i> two</b> one"),
+        ("One two.\nThree four.", "two. One\nfour. Three"),
         ("</i>one <c.red>two</c>", "</i><c.red>two</c> one"),
     ],
 )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,11 @@ def serving(**settings: Any) -> Iterator[Asked]:
 
 
 @contextlib.contextmanager
-def serving_process(*arguments: str) -> Iterator[tuple[Asked, subprocess.Popen[str]]]:
+def serving_process(*arguments: str, before: Sequence[str] = ()) -> Iterator[tuple[Asked, subprocess.Popen[str]]]:
     """``fastattn serve`` with arguments, in a process of its own, at a port of the system's choice; yields when it
-    answers.
+    answers. ``before``: a command that runs the server.
     """
-    command = [sys.executable, "-m", "fastattn", "serve", "--port", "0", *arguments]
+    command = [*before, sys.executable, "-m", "fastattn", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     said = list[str]()
     drain = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)

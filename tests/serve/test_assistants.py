@@ -3,9 +3,12 @@
 import asyncio
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +20,7 @@ from fastattn.serve.dialects.mcp import run_stdio
 from fastattn.serve.dialects.responses import ResponsesBody
 from fastattn.serve.settings import ServerSettings
 from tests.generation.language_models import checkpoint
+from tests.serve.recorders import record_models
 from tests.serve.serving import serving
 from tests.serve.test_conversations import TEMPLATE
 from tests.weights.native.folders import converted
@@ -142,6 +146,25 @@ def test_a_fault_is_answered_on_stdin_and_prints_are_no_answers(monkeypatch, cap
     assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32603]
     said = capsys.readouterr()
     assert not said.out and "a line for people" in said.err and "a fault" in said.err
+
+
+def test_an_idle_model_of_stdin_mode_is_put_away_and_comes_back(monkeypatch):
+    seen, (reading, writing), output = record_models(monkeypatch), os.pipe(), io.BytesIO()
+    settings, lines = ServerSettings((("enc", "nowhere"),), idle=0.05), os.fdopen(reading, "rb")
+    server = threading.Thread(target=run_stdio, args=(settings, lines, output))
+    server.start()
+    with lines, os.fdopen(writing, "wb", 0) as client:
+        for number in (1, 2):
+            client.write(json.dumps(call("embed", texts=["a"]) | {"id": number}).encode() + b"\n")
+            deadline = time.monotonic() + 60
+            while len(seen.get("closed", ())) < number:
+                assert server.is_alive() and time.monotonic() < deadline
+                time.sleep(0.01)
+        client.close()
+        server.join(60)
+    answers = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert not server.is_alive() and [answer["id"] for answer in answers] == [1, 2]
+    assert not any(answer["result"]["isError"] for answer in answers)
 
 
 SERVE = [sys.executable, "-m", "fastattn", "serve"]

@@ -41,6 +41,16 @@ def test_what_runs_is_finished_when_it_is_told_to_end(pulled):
             asked.raw("GET", "/health")
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_closed_input_is_no_matter(pulled, processes):
+    """As under a supervisor that gives a server no standard input."""
+    arguments = ("-m", f"en-pt={pulled('en-pt')}", "-t", "1", "--processes", processes)
+    with serving_process(*arguments, before=["sh", "-c", 'exec "$@" <&-', "sh"]) as (asked, process):
+        assert asked.post("/translate", ask())[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM)
+
+
 def workers(process):
     """The process ids of its workers."""
     found = subprocess.run(
