@@ -311,7 +311,7 @@ def test_the_tensor_that_is_at_fault_is_named(name, tmp_path):
     folder = converted(damaged, tmp_path / "damaged", "float32")
     loaded, orphan = subject.kind(folder), subject.kind(folder)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=f"^the model's output is not a number: {OUTER} holds NaN or infinity$"):
+        with pytest.raises(CheckpointError, match=f"output is not a number: {OUTER} holds NaN or infinity$"):
             getattr(loaded, subject.method)(subject.inputs[:3])
     folder.rename(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="^the model's output is not a number: its weights hold"):

@@ -56,9 +56,7 @@ def logits(folder):
 
 def test_of_equal_numbers_the_lower_columns_are_kept():
     peaks_BV = np.array([[2, 0, 3, 2, 2], [1, 1, 1, 1, 1]], np.float32)
-    head = SimpleNamespace(
-        spec=SimpleNamespace(outputs=5), peaks=lambda rows_ND, starts_B1: peaks_BV, find_fault=str
-    )
+    head = SimpleNamespace(spec=SimpleNamespace(outputs=5), peaks=lambda rows_ND, starts_B1: peaks_BV, find_fault=str)
     found = sparse_encoder.SparseHead(head, SparseText()).sparse_vectors(np.empty((2, 1)), np.arange(3), 2)
     assert [columns.tolist() for columns, _ in found] == [[0, 2], [0, 1]]
 

@@ -107,8 +107,8 @@ def test_penalties_of_any_size_can_be_followed(penalty):
 
 
 def test_a_real_int8_model_gives_the_same_bits_in_any_company(pulled):
-    texts = ["我们明天去北京开会。", "你好,世界!", "这家餐馆的鱼很好吃。", "中国的首都是北京,人口超过两千万。", "€18.10"]
-    found = check_bits(pulled("zh-en"), "auto", texts, (0, 3, 4), beam_size=3)
+    texts = ["我们明天去北京开会。", "你好,世界!", "这家餐馆的鱼很好吃。", "中国的首都是北京,人口超过两千万。"]
+    found = check_bits(pulled("zh-en"), "auto", [*texts, "€18.10"], (0, 3, 4), beam_size=3)
     assert "Beijing" in found[0].text and "fish" in found[2].text and "capital" in found[3].text
 
 
