@@ -177,6 +177,7 @@ def test_an_interrupt_ends_stdin_mode_at_once(pulled):
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["result"] == {}
         process.send_signal(signal.SIGINT)
+        process.wait(20)  # while its input is open
         said = process.communicate(timeout=20)[1]
     assert process.returncode == 130 and b"Traceback" not in said
 
