@@ -41,7 +41,8 @@ async def rerank(body: RankBody, service: InjectedService) -> dict[str, Any]:
     ]
     for result in results if body.return_documents else ():
         result["document"] = {"text": texts[result["index"]]}
-    meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+    searches = -(-len(texts) // 100)  # Cohere counts a hundred documents as a search
+    meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": searches}}
     return {**head_of("rerank", name), "results": results, "usage": usage, "meta": meta}
 
 
