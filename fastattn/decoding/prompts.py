@@ -78,7 +78,7 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sen
                     continue
                 rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
         cache.begin_with_rows(int(prompt.slots_R[0]), rows_T)
-        prompt.cached_inputs = len(rows_T)
+        prompt.cached_inputs = prompt.shared_inputs = len(rows_T)
         begun_prompts.append(prompt)
     return begun_prompts
 

@@ -73,6 +73,7 @@ class Job:
     penalizes_start   whether penalties, n-grams and suppressed sequences look back on the start too
     stop              a rule that ends the target where no end token does
     with_log_probs    whether the log-probability of each token is returned
+    top_count         with log-probabilities: how many of the most probable tokens at each position are returned too
     speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
     only_scores       there is no search: the result is the log-probability of each token of ``start`` behind the first,
                       float32; for a model without an encoder
@@ -95,6 +96,7 @@ class Job:
     penalizes_start: bool = False
     stop: StopRule | None = None
     with_log_probs: bool = False
+    top_count: int = 0
     speculate: Decoder | str | None = None
     only_scores: bool = False
     allowance: Allowance | None = None
@@ -108,7 +110,7 @@ class Job:
     @property
     def batch_key(self) -> tuple[Any, ...]:
         """All jobs of a batch have the same key, and the same options."""
-        return self.find_allowed_ids is not None, self.constraint is not None, self.speculate
+        return self.find_allowed_ids is not None, self.constraint is not None, self.speculate, self.top_count
 
     def limit(self, max_positions: int) -> int:
         """The most tokens of the job's target, for a decoder with this many positions (0: no limit)."""
@@ -126,7 +128,9 @@ class Hypothesis:
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     attention_TS     each token's attention over the source ids, if the options need attention
     log_probs        float32, one for each of ``tokens``, if the job is ``with_log_probs``
+    top_log_probs    for each of ``tokens`` the most probable tokens, id -> log-probability, ``top_count`` at most
     proposed, accepted  how many tokens speculation proposed, and how many of them the target has
+    cached_tokens    how many tokens of the start the cache had from other prompts
     """
 
     tokens: np.ndarray
@@ -135,8 +139,10 @@ class Hypothesis:
     score: float
     attention_TS: np.ndarray | None = None
     log_probs: np.ndarray | None = None
+    top_log_probs: Sequence[dict[int, float]] = ()
     proposed: int = 0
     accepted: int = 0
+    cached_tokens: int = 0
 
 
 def normalized_score(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
@@ -605,7 +611,9 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
+        self._bias_V1 = np.zeros((model.sizes.vocabulary + 1) * bool(options.logit_bias), np.float32)  # padding is last
+        self._bias_V1[list(options.logit_bias)] = list(options.logit_bias.values())
+        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty or options.logit_bias)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
         self.edits_log_probs = options.rules is not None and not options.is_greedy
@@ -625,18 +633,20 @@ class TokenChoice:
         return self.model.output.select_outputs(ids)
 
     def best(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True, draws: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or one sample.
 
         needs_log_probs  False: log_probs_Rk may hold logits
+        draws            False: the best continuations, whatever is sampled
         """
         edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
-        if self.options.is_sampled:
+        if self.options.is_sampled and draws:
             return self._sample(hidden_RD, rows, edits, output)
         vocabulary = self.model.sizes.vocabulary
         count = min(count, vocabulary)
-        if self.edits_log_probs and edits.penalized_RJ is not None and (self.renormalizes or edits.penalty < 1):
+        rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
+        if self.edits_log_probs and edits.penalized_RJ is not None and (self.renormalizes or rises):
             log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
         else:
@@ -684,10 +694,14 @@ class TokenChoice:
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
         if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
+        if options.logit_bias:
+            past_RT = np.hstack([past_RT, np.tile(np.array([*options.logit_bias], np.int32), (len(past_RT), 1))])
         penalized_RJ = without_repeats(past_RT)
         amounts_RJ = produced_amounts(
             past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
         )
+        if options.logit_bias:
+            amounts_RJ -= self._bias_V1[penalized_RJ]
         return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
 
     def _sample(

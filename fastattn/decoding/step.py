@@ -51,8 +51,9 @@ def expected_rows(job: Job) -> int:
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
 
 
-# A beam's log-probabilities: (the last one, the Trace of the tokens before), or (). Beams may share a beginning.
-Trace: TypeAlias = tuple[float, "Trace"] | tuple[()]
+# A beam's log-probabilities: (the last token's, those of the most probable tokens in its place, the Trace of the tokens
+# before), or (). Beams may share a beginning.
+Trace: TypeAlias = tuple[float, dict[int, float], "Trace"] | tuple[()]
 
 
 class Sentence:
@@ -61,6 +62,7 @@ class Sentence:
     limit        the most tokens of its target
     inputs_T     the decoder's inputs before the first token that the search chooses
     cached_inputs  how many of the prompt's inputs the cache has; -1 until ``begin_prompts`` has looked
+    shared_inputs  how many of these inputs other prompts have read
     log_probs    of a job that only scores: the log-probabilities so far
     memory_slot, slots_R  slots in the cache: one for the source, one for each of ``beam`` beams
     key          the key of the sentence's random samples
@@ -75,7 +77,7 @@ class Sentence:
 
     memory_slot: int
     slots_R: np.ndarray
-    key = 0
+    key = shared_inputs = 0
     subset: OutputSubset | None = None
     matcher: Any = None
 
@@ -298,6 +300,7 @@ class DecodingBatch:
         self.choice = TokenChoice(model, job.options, end_id, unk_id)
         self.has_subsets = job.find_allowed_ids is not None or self.choice.shortlist is not None
         self.speculate, self.batch_key = job.speculate, job.batch_key
+        self.top_count, self._tops = job.top_count, list[dict[int, float]]()  # of each row of the step
         self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
         self.candidate_count = 1 if self.options.is_greedy else 2 * self.beam
         self.beams: Beams | None = None
@@ -332,7 +335,7 @@ class DecodingBatch:
     def _make_recorded_steps(self, model: Decoder) -> RecordedSteps | None:
         """Steps without Python between kernels, where the options allow a recording."""
         options = self.options
-        looks_back = self.choice.needs_past or options.needs_attention
+        looks_back = self.choice.needs_past or options.needs_attention or self.top_count > 0
         is_recordable = options.is_greedy and not options.is_sampled and not looks_back and model.sizes.records
         recorder = model.ops.recorder() if is_recordable else None
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, recorder)
@@ -414,6 +417,11 @@ class DecodingBatch:
         """``best_candidates`` of sentences with ``width`` rows each."""
         rows = self.candidate_rows(beams, width)
         log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidate_count, needs_log_probs)
+        if self.top_count:
+            tops = zip(
+                *(part_Rk.tolist() for part_Rk in self.choice.best(hidden_RD, rows, self.top_count, draws=False))
+            )
+            self._tops = [{token: p for p, token in zip(*top) if p > -math.inf} for top in tops]
         shape, count = (len(beams.steps_B), width, -1), self.candidate_count
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), count)
 
@@ -465,12 +473,20 @@ class DecodingBatch:
             with np.errstate(invalid="ignore"):  # NaN where the beam's own score is -inf
                 log_probs_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
 
+        def trace(b: int, c: int) -> Trace:
+            """A candidate's Trace; () if its job is not ``with_log_probs``."""
+            sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
+            if log_probs_BC is None or not sentence.job.with_log_probs:
+                return ()
+            top = self._tops[b * (len(self._tops) // len(ids_BC)) + parent] if self.top_count else {}
+            token, log_prob = int(ids_BC[b, c]), float(log_probs_BC[b, c])  # as sums of log-probabilities round it
+            return log_prob, top | {token: log_prob} if token in top else top, sentence.traces[parent]
+
         def add_hypothesis(b: int, c: int, forced_ends: int = 0) -> None:
             """Add the hypothesis that ends with a candidate to its sentence's hypotheses."""
             sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
-            trace = () if log_probs_BC is None else (float(log_probs_BC[b, c]), sentence.traces[parent])
             token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
-            sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced_ends, trace))
+            sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced_ends, trace(b, c)))
 
         closed_B = last_B & (self._forces_end and R > 1)  # sentences whose open beams all get a forced end now
         ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
@@ -512,13 +528,8 @@ class DecodingBatch:
             beams.subsets_B3,
         )
         parents_BR = parents_BC[continuing]
-        if log_probs_BC is not None:
-            beam_lists = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
-            for sentence, log_probs_R, parents_R in beam_lists:
-                if sentence.job.with_log_probs:
-                    sentence.traces = [
-                        (log_prob, sentence.traces[parent]) for log_prob, parent in zip(log_probs_R, parents_R)
-                    ]
+        for b, sentence in enumerate(beams.sentences_B.tolist() if self._has_traces else ()):
+            sentence.traces = [trace(b, c) for c in (range(R) if continuing_BR is None else continuing_BR[b])]
         if done_B is not None and done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():
                 self._close(sentence)
@@ -572,10 +583,11 @@ class DecodingBatch:
         while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
             length -= 1
         attention_TS = None if attention_TS is None else attention_TS[:length]
-        log_probs: list[float] = []
+        log_probs, tops = list[float](), list[dict[int, float]]()
         while trace:
-            log_prob, trace = trace
+            log_prob, top, trace = trace
             log_probs.append(log_prob)
+            tops.append(top)
         return Hypothesis(
             tokens[:length],
             log_probability,
@@ -583,8 +595,10 @@ class DecodingBatch:
             score,
             attention_TS,
             np.array(log_probs[::-1], np.float32)[:length] if sentence.job.with_log_probs else None,
+            tops[::-1][:length] if self.top_count else (),
             sentence.proposed,
             sentence.accepted,
+            sentence.shared_inputs,
         )
 
     def _close(self, sentence: Sentence) -> None:

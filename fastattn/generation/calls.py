@@ -1,13 +1,14 @@
 """Calls to a Generator: options, as a caller writes them and as they are checked; results."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fastattn.decoding.options import SAMPLING, DecoderOptions, DecodingOptions, DecodingResolver, checkpoint_settings
-from fastattn.errors import InputError, check_bool, check_known, check_several, check_text
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_text, described
 from fastattn.generation.text import GeneratorTokenizer
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.option_names import GENERATION
@@ -17,6 +18,7 @@ from fastattn.text.constraints import Constraint, Constraints
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
 MOST_STOPS, LONGEST_STOP = 64, 1024  # stop strings, and characters of each: every token is compared with all of them
+MOST_BIAS = 10_000  # beside which float32 keeps differences of logits of a thousandth
 
 
 class GenerationSearch(DecoderOptions, total=False):
@@ -34,6 +36,8 @@ class GenerationOptions(GenerationSearch, total=False):
     context: str
     special_tokens: bool
     return_log_probs: bool
+    top_log_probs: int
+    logit_bias: Mapping[int, float]
     regex: str | None
     json_schema: dict[str, Any] | str | None
     speculate: Any
@@ -49,6 +53,7 @@ class GenerationCall(NamedTuple):
     context: str = "refuse"
     special_tokens: bool = True
     return_log_probs: bool = False
+    top_log_probs: int = 0
     details: bool = False
     constraint: Constraint | None = None
     speculate: Any = None
@@ -74,12 +79,15 @@ class GenerationResolver:
         search_options: dict[str, Any] = {**options}
         pop = search_options.pop
         stop = _checked_stop(pop("stop", ()))
-        own_options = {name: pop(name) for name in ("context", *_FLAGS) if name in search_options}
+        own_options = {name: pop(name) for name in ("context", "top_log_probs", *_FLAGS) if name in search_options}
         call = GenerationCall(self.default, stop, **own_options, details=details)
         check_known("context", call.context, CONTEXTS)
+        bias = _checked_bias(pop("logit_bias", {}), self._tokenizer.vocabulary)
         regex, json_schema, draft = pop("regex", None), pop("json_schema", None), self._draft_of(pop("speculate", None))
         for name in (*_FLAGS, "details"):
             check_bool(name, getattr(call, name))
+        if call.top_log_probs != 0 and check_count("top_log_probs", call.top_log_probs) and not call.return_log_probs:
+            raise InputError("top_log_probs needs return_log_probs=True")
         if not search_options.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search_options.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search_options, self._ids_of_text)
@@ -89,7 +97,9 @@ class GenerationResolver:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         if not details and call.return_log_probs:
             raise InputError("return_log_probs needs details=True: a text alone does not show them")
-        decoding = replace(decoding, return_end_token=True, return_scores=details)
+        if draft is not None and call.top_log_probs:
+            raise InputError("speculate goes with no top_log_probs: a step of several tokens lists no others")
+        decoding = replace(decoding, return_end_token=True, return_scores=details, logit_bias=bias)
         constraint = self._constraints.constraint(regex, json_schema, decoding.end_token)
         if draft is not None and constraint is not None:
             raise InputError("speculate goes with no regex and no json_schema: what may come is not what is proposed")
@@ -123,6 +133,14 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
     return strings
 
 
+def _checked_bias(bias: Any, vocabulary: int) -> dict[int, float]:
+    pairs = bias.items() if isinstance(bias, Mapping) else [(-1, bias)]
+    if all(isinstance(z, Real) and abs(z) <= MOST_BIAS and token in range(vocabulary) for token, z in pairs):
+        return {int(token): float(z) for token, z in pairs if z}
+    expected = f"ids from 0 to {vocabulary - 1} to numbers from -{MOST_BIAS} to {MOST_BIAS}"
+    raise InputError(f"logit_bias should map {expected}, got {described(bias)}")
+
+
 @dataclass(frozen=True)
 class Generation:
     """A model's answer to a prompt: what ``generate(..., details=True)`` returns.
@@ -133,8 +151,10 @@ class Generation:
     finish_reason  "stop": an end token, a stop string or the callback; "length": max_new_tokens, or the context
     prompt_length  how many ids of the prompt the model has read
     log_probs      with return_log_probs: float32, one for each of ``tokens``
+    top_log_probs  with this option, for each of ``tokens``: id -> log-probability of the most probable ids in its place
     proposed, accepted  with ``speculate``: how many tokens were proposed, and how many of these are in the answer
     alternatives   the other answers, best first, where num_hypotheses is above 1
+    cached_tokens  how many ids of the prompt other prompts had read; no part of what the answer is compared by
     """
 
     text: str
@@ -146,6 +166,8 @@ class Generation:
     alternatives: "tuple[Generation, ...]" = ()
     proposed: int = 0
     accepted: int = 0
+    cached_tokens: int = field(default=0, compare=False)
+    top_log_probs: Sequence[dict[int, float]] = ()
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,10 @@ class Generator(ModelBase):
         stop      a text or several; an answer ends before the first of them, wherever tokens begin and end
         context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
                   its beginning ("cut"): then max_new_tokens have room, but at most half the context
+        logit_bias  id -> what is added to the id's logit, before a temperature; needs repetition_penalty=1
         special_tokens  False: none are added, since the prompt has its special tokens already, for example a template's
         return_log_probs  with details, the log-probability of each token
+        top_log_probs  with return_log_probs, also those of so many most probable tokens in the place of each token
         regex, json_schema  a whole answer matches the expression, of Rust's regex crate, or the schema, a dict or its
                   text. An end token may come only where the answer matches, and probabilities are among the tokens that
                   may come. max_new_tokens may still cut an answer: then it is only the beginning of a match, and its
@@ -341,6 +343,7 @@ class Generator(ModelBase):
             penalizes_start=True,
             stop=answer.stop,
             with_log_probs=call.return_log_probs,
+            top_count=call.top_log_probs,
             speculate=call.speculate,
             allowance=allowance,
         )
@@ -352,8 +355,9 @@ class Generator(ModelBase):
             tokens, reason = tokens[:-1], "stop"
         text, is_cut = answer.text(tokens)
         log_probs = None if hypothesis.log_probs is None else hypothesis.log_probs[: len(tokens)]
-        reason, proposals = "stop" if is_cut else reason, (hypothesis.proposed, hypothesis.accepted)
-        return Generation(text, tokens, hypothesis.score, reason, len(job.start), log_probs, (), *proposals)
+        reason, tops = "stop" if is_cut else reason, hypothesis.top_log_probs[: len(tokens)]
+        counts = hypothesis.proposed, hypothesis.accepted, hypothesis.cached_tokens
+        return Generation(text, tokens, hypothesis.score, reason, len(job.start), log_probs, (), *counts, tops)
 
     def _with_texts(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
         """A callback for the decoder: replaces a job's number by the prompt's of ``numbers``, and adds the token."""

@@ -148,6 +148,11 @@ class ModelBase:
         """The worker processes for a call of ``text_count`` texts; None where this process computes alone."""
         return None if self._pool is None or text_count < self._pool.least_texts else self._pool
 
+    def observe_steps(self, observe: Callable[[int, int], None]) -> None:
+        """Have ``observe`` called behind each step that this process makes, as ``Scheduler`` calls it."""
+        parts = vars(self)
+        (parts["_service"].scheduler() if "_service" in parts else parts["_scheduler"]).observe = observe
+
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; a second call does nothing.
 

@@ -39,6 +39,7 @@ class Scheduler:
     use_threads  ``Ops.use_threads``
     slot_weight  the weight of jobs, waiting or in progress, for which a slot is taken
     most_slots   the most slots that are taken at the same time
+    observe      called behind each step, by the thread that made it, with how many jobs it had, and how many wait
     Jobs have a ``weight`` and a ``length``; the longest jobs of a request come first.
     """
 
@@ -52,6 +53,7 @@ class Scheduler:
     ):
         self._make_worker, self._threads, self._use_threads = make_worker, threads, use_threads
         self._slot_weight, self._most_slots = slot_weight, most_slots
+        self.observe: Callable[[int, int], None] = lambda jobs, waiting: None
         self._reset()
 
     def _reset(self) -> None:
@@ -218,12 +220,15 @@ class Scheduler:
         slot.is_between_steps = False
         step_error: BaseException | None = None
         try:
-            is_busy |= self._worker(slot).advance() or bool(slot.isolated)
+            worker, slot.ended = self._worker(slot), 0
+            is_busy |= worker.advance() or bool(slot.isolated)
         except BaseException as error:
             if is_interrupt(error):
                 raise
             step_error = error
         slot.is_between_steps = True
+        if job_count := len(slot.tickets) + slot.ended:
+            self.observe(job_count, self._state.queue.waiting)
         if step_error is not None:
             self._isolate(slot, step_error)
         is_busy |= self._continue_plans(slot) or step_error is not None

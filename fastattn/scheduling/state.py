@@ -54,6 +54,7 @@ class WorkerSlot:
     key           a key that no other worker has at the same time, not even a worker of another scheduler
     thread        the identifier of the thread that runs the worker
     tickets       the tickets in progress
+    ended         how many tickets the present step has ended
     isolated      lists of one request's tickets each, to be run one list at a time, since a shared step failed
     may_drop      whether a request in progress may be over, so that the worker has tickets to drop
     is_computing  False once the thread has started another thread to take over, until that thread has taken over
@@ -66,7 +67,7 @@ class WorkerSlot:
         self.key: tuple[object, int] = (state, index)
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
-        self.may_drop, self.is_computing, self.is_between_steps = False, True, False
+        self.may_drop, self.is_computing, self.is_between_steps, self.ended = False, True, False, 0
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
@@ -129,6 +130,7 @@ class WorkerSlot:
         with self._state.lock:
             ticket.is_done = True
             self._state.weight -= ticket.job.weight
+            self.ended += 1
             self._detach(ticket)
 
     def put_back(self, ticket: Ticket) -> None:

@@ -85,6 +85,7 @@ GENERATION = {option: meaning for option, meaning in SEARCH.items() if not optio
         "special_tokens": "add_special_tokens",
         'context="cut"': "truncate",
         "return_log_probs": "logprobs",
+        "top_log_probs, with return_log_probs": "top_logprobs",
         "speculate, a Generator": "assistant_model draft_model",
         'speculate="prompt"': "prompt_lookup_num_tokens",
         "stream, a method": "stream streamer",

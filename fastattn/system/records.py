@@ -27,6 +27,7 @@ else:
                 setattr(cls, name, field.default)
         cls.__match_args__ = tuple(name for name in names if name not in fields or fields[name].kw_only is not True)
         cls.__fields__ = names
+        cls.__compared__ = tuple(name for name in names if name not in fields or fields[name].compare)
         cls.__dataclass_fields__ = _Fields(cls, values, frozen, eq)
         cls.__init__ = _initializer(
             names,
@@ -108,7 +109,7 @@ def _initializer(
 
 
 def _values(record: Any) -> tuple[Any, ...]:
-    return tuple([getattr(record, name) for name in record.__fields__])
+    return tuple([getattr(record, name) for name in record.__compared__])
 
 
 def _is_equal(self: object, other: object) -> bool:

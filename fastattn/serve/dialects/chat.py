@@ -110,8 +110,7 @@ class ChatBody(SamplingBody):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     response_format: ResponseFormat | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Literal[0] | None = None  # only 0: no model here lists other tokens
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None  # empty: no model here takes biases
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     def conversation(self) -> Conversation:
@@ -120,8 +119,10 @@ class ChatBody(SamplingBody):
             options["max_new_tokens"] = self.max_completion_tokens
         if self.response_format is not None:
             options |= self.response_format.options()
+        if self.top_logprobs and not self.logprobs:
+            raise InputError("top_logprobs needs logprobs, which should be true")
         if self.logprobs:
-            options["return_log_probs"] = True
+            options |= {"return_log_probs": True, "top_log_probs": self.top_logprobs or 0}
         choice = self.tool_choice.function.name if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
         return Conversation(
             [message.for_template() for message in self.messages],

@@ -1,6 +1,6 @@
 """OpenAI's route for continuations of plain prompts, which are sent whole or as a stream of events."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -23,14 +23,14 @@ class CompletionBody(SamplingBody):
     max_tokens: Annotated[int, Field(ge=1)] | None = DEFAULT_TOKENS
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     echo: StrictBool | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
 
     def prompts(self) -> list[Any]:
         is_single = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
         return [self.prompt] if is_single else list(self.prompt)
 
     def options(self) -> dict[str, Any]:
-        return super().options() | ({} if self.logprobs is None else {"return_log_probs": True})
+        log_probs = {} if self.logprobs is None else {"return_log_probs": True, "top_log_probs": self.logprobs}
+        return super().options() | log_probs
 
 
 @router.post("/completions", response_model=None)
@@ -52,25 +52,29 @@ async def complete(body: CompletionBody, service: InjectedService) -> dict[str, 
 def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: CompletionBody) -> dict[str, Any]:
     """The answer with a number; with ``echo`` the prompt's own text and log-probabilities come before the answer's."""
     generation, echoed_text = answers.generations[number], answers.prompts[prompt_number] if body.echo else ""
-    ids, log_probs = list(generation.tokens), None
+    ids, log_probs, tops = list(generation.tokens), None, list[Any](generation.top_log_probs)
     if body.logprobs is not None:
         assert generation.log_probs is not None
         log_probs = generation.log_probs.tolist()
         if answers.scores:
             score = answers.scores[prompt_number]
             ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
+            tops = [None] * len(score.tokens) + tops if tops else []
     return {
         "index": number,
         "text": echoed_text + generation.text,
-        "logprobs": None if log_probs is None else _log_probs(ids, log_probs, answers.decode),
+        "logprobs": None if log_probs is None else _log_probs(ids, log_probs, tops, answers.decode),
         "finish_reason": generation.finish_reason,
     }
 
 
-def _log_probs(ids: list[int], log_probs: list[Any], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+def _log_probs(ids: list[int], log_probs: list[Any], tops: list[Any], decode: Callable[..., str]) -> dict[str, Any]:
+    """Log-probabilities; in ``tops``, None for tokens of a prompt, of several with equal texts the best counts."""
     tokens = [decode([token]) for token in ids]
     offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
-    return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": None, "text_offset": offsets}
+    pairs_of = [None if top is None else ({token: p} | top).items() for token, p, top in zip(ids, log_probs, tops)]
+    texts = [None if pairs is None else {decode([token]): p for token, p in reversed(pairs)} for pairs in pairs_of]
+    return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": texts or None, "text_offset": offsets}
 
 
 async def _chunks(

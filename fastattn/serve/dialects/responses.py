@@ -139,7 +139,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
     if answers is not None:
         counts = usage_of(answers.generations)
         usage = {"input_tokens": counts["prompt_tokens"], "output_tokens": counts["completion_tokens"]}
-        usage |= {"total_tokens": counts["total_tokens"], "input_tokens_details": {"cached_tokens": 0}}
+        usage |= {"total_tokens": counts["total_tokens"], "input_tokens_details": counts["prompt_tokens_details"]}
         usage["output_tokens_details"] = {"reasoning_tokens": 0}
     return {
         "id": number,

@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any
 
 from fastapi.responses import StreamingResponse
@@ -12,8 +13,10 @@ from pydantic import Field, StrictBool
 from fastattn.errors import FastattnError
 from fastattn.generation.calls import Generation
 from fastattn.serve.dialects.body import Body
+from fastattn.serve.metrics import prompt_counts
 
 MOST_STOPS, MOST_ANSWERS = 4, 16
+Biases = Annotated[dict[int, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)]
 
 
 class StreamOptions(Body):
@@ -33,6 +36,7 @@ class SamplingBody(Body):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    logit_bias: Biases | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
     user: str | None = None
@@ -40,6 +44,7 @@ class SamplingBody(Body):
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``; what has no effect is left out."""
         options = sampling_options(self, self.max_tokens, self.repetition_penalty, self.seed)
+        options |= {"logit_bias": self.logit_bias} if self.logit_bias else {}
         return options | ({"num_hypotheses": self.n} if self.n not in (None, 1) else {})
 
 
@@ -51,7 +56,7 @@ def sampling_options(
         "max_new_tokens": max_tokens,
         "presence_penalty": body.presence_penalty or None,
         "frequency_penalty": body.frequency_penalty or None,
-        "repetition_penalty": None if repetition_penalty == 1 else repetition_penalty,
+        "repetition_penalty": repetition_penalty,
         "seed": seed,
         "stop": body.stop or None,
     }
@@ -69,20 +74,27 @@ def head_of(prefix: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
-def usage_of(generations: Sequence[Generation], prompts: int = 1) -> dict[str, int]:
+def usage_of(generations: Sequence[Generation], prompts: int = 1) -> dict[str, Any]:
     """The numbers of tokens of so many prompts and of their generations, equally many for each prompt."""
-    prompt_tokens = sum(generation.prompt_length for generation in generations[:: len(generations) // prompts])
+    prompt_tokens, cached_tokens = prompt_counts(generations, prompts)
     tokens = sum(len(generation.tokens) for generation in generations)
-    return {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
+    return {**usage, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
 
 
 def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
-    """The log-probability of each token of an answer."""
+    """The log-probability of each token of an answer, and of the most probable tokens in its place."""
     assert generation.log_probs is not None
-    entries = []
-    for token, log_prob in zip(generation.tokens, generation.log_probs.tolist()):
+
+    def entry(token: int, log_prob: float) -> dict[str, Any]:
         text = decode([token])
-        entries.append({"token": text, "logprob": log_prob, "bytes": list(text.encode()), "top_logprobs": []})
+        return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
+
+    lists = generation.tokens, generation.log_probs.tolist(), generation.top_log_probs
+    entries = [
+        entry(token, log_prob) | {"top_logprobs": [entry(*pair) for pair in top.items()]}
+        for token, log_prob, top in zip_longest(*lists, fillvalue={})
+    ]
     return {"content": entries, "refusal": None}
 
 
