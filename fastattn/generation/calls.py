@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -135,7 +134,10 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
 
 def _checked_bias(bias: Any, vocabulary: int) -> dict[int, float]:
     pairs = bias.items() if isinstance(bias, Mapping) else [(-1, bias)]
-    if all(isinstance(z, Real) and abs(z) <= MOST_BIAS and token in range(vocabulary) for token, z in pairs):
+    if all(
+        isinstance(z, int | float | np.floating) and abs(z) <= MOST_BIAS and token in range(vocabulary)
+        for token, z in pairs
+    ):
         return {int(token): float(z) for token, z in pairs if z}
     expected = f"ids from 0 to {vocabulary - 1} to numbers from -{MOST_BIAS} to {MOST_BIAS}"
     raise InputError(f"logit_bias should map {expected}, got {described(bias)}")

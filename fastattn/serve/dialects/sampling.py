@@ -4,7 +4,6 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import zip_longest
 from typing import Annotated, Any
 
 from fastapi.responses import StreamingResponse
@@ -90,10 +89,10 @@ def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str
         text = decode([token])
         return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
 
-    lists = generation.tokens, generation.log_probs.tolist(), generation.top_log_probs
+    tops = generation.top_log_probs or [{}] * len(generation.tokens)
     entries = [
         entry(token, log_prob) | {"top_logprobs": [entry(*pair) for pair in top.items()]}
-        for token, log_prob, top in zip_longest(*lists, fillvalue={})
+        for token, log_prob, top in zip(generation.tokens, generation.log_probs.tolist(), tops)
     ]
     return {"content": entries, "refusal": None}
 
