@@ -135,7 +135,7 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
 def _checked_bias(bias: Any, vocabulary: int) -> dict[int, float]:
     pairs = bias.items() if isinstance(bias, Mapping) else [(-1, bias)]
     if all(
-        isinstance(z, int | float | np.floating) and abs(z) <= MOST_BIAS and token in range(vocabulary)
+        isinstance(z, int | float | np.number) and abs(z) <= MOST_BIAS and token in range(vocabulary)
         for token, z in pairs
     ):
         return {int(token): float(z) for token, z in pairs if z}

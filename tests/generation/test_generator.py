@@ -25,7 +25,7 @@ from fastattn.ops import reference
 from fastattn.ops.row_pool import RowPool
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec, PositionSpec
-from fastattn.spec.text_spec import GeneratorText
+from fastattn.spec.text_spec import GeneratorText, SearchRules
 from tests.generation.language_models import END, SPEC, START, VOCABULARY, checkpoint, make, with_stack
 from tests.messages import refused
 
@@ -73,6 +73,36 @@ OPTIONS = {
     "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.25},
     "stopped": {"stop": ["the", "\x00"], "no_repeat_ngram_size": 3},
 }
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_most_probable_tokens_in_the_place_of_each(generator, name):
+    """They change nothing else; a token that was chosen has its own log-probability among them."""
+    options = OPTIONS[name] | {"max_new_tokens": 12, "return_log_probs": True, "details": True}
+    for prompt in PROMPTS:
+        plain = generator.generate(prompt, **options)
+        found = generator.generate(prompt, top_log_probs=4, **options)
+        assert told(found) == told(plain) and not plain.top_log_probs
+        for one in ranked(found):
+            assert [len(top) for top in one.top_log_probs] == [4] * len(one.tokens)
+            ids = ids_of(generator, prompt)
+            log_probs_TV = log_probs_of(checkpoint(), [*ids, *one.tokens])[len(ids) - 1 :]
+            for token, log_prob, top, all_V in zip(one.tokens, one.log_probs, one.top_log_probs, log_probs_TV):
+                assert top.get(token, log_prob) == log_prob
+                assert [*top.values()] == pytest.approx(sorted(top.values(), reverse=True), abs=1e-5)
+                if name in ("greedy", "beam", "samples"):
+                    assert {*top} == {*np.argsort(-all_V)[:4].tolist()}
+                    np.testing.assert_allclose([*top.values()], all_V[[*top]], atol=1e-4)
+                if name in ("greedy", "penalties", "stopped"):
+                    assert next(iter(top)) == token
+
+
+def test_beams_with_log_probabilities_share_steps_with_others(monkeypatch):
+    failed, real = [], Scheduler._isolate
+    monkeypatch.setattr(Scheduler, "_isolate", lambda self, *given: failed.append(given) or real(self, *given))
+    generator, options = make(end_ids=()), {"beam_size": 3, "max_new_tokens": 60, "details": True}
+    asked = [generator.submit(text, caller=n, return_log_probs=n > 1, **options) for n, text in enumerate(PROMPTS)]
+    assert [len(one.result().tokens) for one in asked] == [60] * len(PROMPTS) and not failed
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -143,9 +173,12 @@ def test_the_n_best_of_a_beam(generator):
 
 
 PENALTIES = {"repetition_penalty": 1.4, "presence_penalty": 0.6, "frequency_penalty": 0.3}
+BIAS = {"logit_bias": {token: 2.5 if token % 2 else -1.5 for token in range(40, VOCABULARY)}}
 
 
-@pytest.mark.parametrize("chosen", [*({name: value} for name, value in PENALTIES.items()), PENALTIES])
+@pytest.mark.parametrize("chosen", [
+    *({name: value} for name, value in PENALTIES.items()), PENALTIES, BIAS, PENALTIES | BIAS | {"repetition_penalty": 1}
+])  # fmt: skip
 def test_penalties_by_the_formula(chosen):
     """One step at a time, on logits of the reference operations: vLLM's order, transformers' look at the prompt."""
     given = checkpoint(seed=2, sharp=2, end_ids=())
@@ -158,8 +191,20 @@ def test_penalties_by_the_formula(chosen):
         factor = chosen.get("repetition_penalty", 1.0)
         logits_V[seen] = np.where(logits_V[seen] < 0, logits_V[seen] * factor, logits_V[seen] / factor)
         count_V = np.bincount(made, minlength=VOCABULARY)
+        logits_V[[*chosen.get("logit_bias", {})]] += [*chosen.get("logit_bias", {}).values()]
         logits_V -= chosen.get("presence_penalty", 0) * (count_V > 0) + chosen.get("frequency_penalty", 0) * count_V
         assert logits_V.max() - logits_V[token] < 1e-4
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"beam_size": 3}, {"sampling_temperature": 1.0}, {"stop": "nowhere"}, {"speculate": "prompt"}, {"rules": True}
+])  # fmt: skip
+def test_a_bias_of_a_hundred_leaves_one_token(options):
+    rules = {"rules": SearchRules(), "beam_size": 3} if "rules" in options else {}
+    options = {name: value for name, value in options.items() if name != "rules"}
+    given = {"max_new_tokens": 9, "details": True, **options}
+    assert make(**rules).generate("the", logit_bias={77: 100}, **given).tokens == [77] * 9
+    assert 77 not in make(**rules).generate("the", logit_bias={77: -100}, **given).tokens
 
 
 def hidden_of(given, ids):
@@ -253,6 +298,8 @@ WRONG = {
     "stop": [[""], "x" * (LONGEST_STOP + 1), ["x"] * (MOST_STOPS + 1), 5],
     "context": ["slide"],
     "return_log_probs": [True],
+    "top_log_probs": [3, -1, True, "3"],
+    "logit_bias": [[5], {VOCABULARY: 1}, {-1: 1}, {"5": 1}, {5: float("nan")}, {5: 1e6}, {5: "1"}, {5: 10**400}],
     "special_tokens": [1],
     "end_token": ["nowhere"],
     "suppress_sequences": [[5]],
@@ -260,6 +307,7 @@ WRONG = {
 TOGETHER = [
     {"min_new_tokens": 5, "max_new_tokens": 4},
     {"num_hypotheses": 2, "beam_size": 2},
+    {"logit_bias": {5: 1}, "repetition_penalty": 1.2},
     {"sampling_temperature": 2.0, "sampling_topk": 0, "beam_size": 2},
 ]
 
@@ -456,6 +504,8 @@ def test_beginnings_are_read_once(monkeypatch):
     read.clear()
     first = generator.generate(f"{system}Who?", max_new_tokens=8, details=True)
     assert sum(read) < 10
+    beginning = len(ids_of(generator, system))
+    assert beginning - 1 <= first.cached_tokens == first.prompt_length - sum(read)
     read.clear()  # a conversation goes on: the answer has been read too
     ids = ids_of(generator, f"{system}Who?")
     generator.generate([*ids, *first.tokens, 5, 6], max_new_tokens=1)

@@ -21,7 +21,17 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
 CHAT = [{"role": "user", "content": "the end"}]
 SEARCH = COMMON | {"min_new_tokens": (4, {}), "max_new_tokens": (9, {}), "suppress_sequences": (["th", "x"], {})}
 FIELDS = {"min_new_tokens": "min_decoding_length", "max_new_tokens": "max_decoding_length"}
-BESIDE = {"stop", "context", "special_tokens", "return_log_probs", "regex", "json_schema", "speculate"}
+BESIDE = {
+    "stop",
+    "context",
+    "special_tokens",
+    "return_log_probs",
+    "top_log_probs",
+    "logit_bias",
+    "regex",
+    "json_schema",
+}
+BESIDE |= {"speculate"}
 CALLS = {
     "generate": lambda g, prompt="the", **options: g.generate(prompt, details=True, **options),
     "generate of several": lambda g, prompt="the", **options: g.generate([prompt, "an"], details=True, **options)[0],
@@ -116,6 +126,8 @@ def test_what_is_beside_a_search(generator, call):
     assert job(stop=["xyz", "end"]).stop.is_end(ids(generator, "an end", False)) and job().stop is None
     assert not job(stop="xyz").stop.is_end(ids(generator, "an end", False))
     assert (job(return_log_probs=True).with_log_probs, job().with_log_probs) == (True, False)
+    assert (job(return_log_probs=True, top_log_probs=3).top_count, job().top_count) == (3, 0)
+    assert (job(logit_bias={5: 2, 6: 0.0}).options.logit_bias, job().options.logit_bias) == ({5: 2.0}, {})
     assert (job(speculate="prompt").speculate, job().speculate) == ("prompt", None)
     assert job(speculate=generator).speculate is generator._service.model
     for option, text in (("regex", "no|yes"), ("json_schema", {"const": "no"})):

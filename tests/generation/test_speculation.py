@@ -31,6 +31,7 @@ OPTIONS = {
     "penalties": {"repetition_penalty": 1.1, "presence_penalty": 0.1, "no_repeat_ngram_size": 6},
     "least": {"min_new_tokens": 5, "return_log_probs": True},
 }
+LOGGED = {"return_log_probs": True, "details": True}
 AGAIN = "the end and the end and the end"
 
 
@@ -161,6 +162,7 @@ def test_wrong_speculation():
         (InputError, {"speculate": "prompt", "beam_size": 2}, "beam_size"),
         (InputError, {"speculate": "draft"}, "draft"),
         (InputError, {"speculate": 3}, "3"),
+        (InputError, {"speculate": "prompt", "top_log_probs": 1, **LOGGED}, "top_log_probs"),
         (InputError, {"prompt_lookup_num_tokens": 3}, 'speculate="prompt"'),
         (InputError, {"speculate": Generator.from_checkpoint(replace(given, input=text))}, "vocabulary"),
         (FastattnError, {"speculate": closed}, "closed"),
