@@ -21,17 +21,8 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
 CHAT = [{"role": "user", "content": "the end"}]
 SEARCH = COMMON | {"min_new_tokens": (4, {}), "max_new_tokens": (9, {}), "suppress_sequences": (["th", "x"], {})}
 FIELDS = {"min_new_tokens": "min_decoding_length", "max_new_tokens": "max_decoding_length"}
-BESIDE = {
-    "stop",
-    "context",
-    "special_tokens",
-    "return_log_probs",
-    "top_log_probs",
-    "logit_bias",
-    "regex",
-    "json_schema",
-}
-BESIDE |= {"speculate"}
+BESIDE = {"stop", "context", "special_tokens", "regex", "json_schema", "speculate", "logit_bias"}
+BESIDE |= {"return_log_probs", "top_log_probs"}
 CALLS = {
     "generate": lambda g, prompt="the", **options: g.generate(prompt, details=True, **options),
     "generate of several": lambda g, prompt="the", **options: g.generate([prompt, "an"], details=True, **options)[0],

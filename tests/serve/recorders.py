@@ -12,6 +12,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.generation.calls import Generation
 from fastattn.generation.generator import Generator
+from fastattn.loading.loaded_model import ModelBase
 from fastattn.serve.models import ServedModel
 from fastattn.text.huggingface import TextToken
 from fastattn.translation.calls import Translation
@@ -38,6 +39,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for kind in KINDS.values():
         noted(kind, "__init__", lambda *given, kind=kind, **options: seen.setdefault("made", []).append(kind) and None)
         monkeypatch.setattr(kind, "close", lambda self: seen.setdefault("closed", []).append(type(self)))
+    monkeypatch.setattr(ModelBase, "observe_steps", lambda self, observe: None)
     monkeypatch.setattr(Translator, "default_options", SimpleNamespace(beam_size=2))
     noted(Translator, "translate_async", _translated)
     monkeypatch.setattr(Encoder, "dimension", WIDTH)
@@ -58,7 +60,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
     async def stream(self: Any, *prompt: Any, **options: Any) -> AsyncIterator[Any]:
         seen.note("Generator.stream_async", real_stream, self, *prompt, **options)
         yield "an"
-        yield Generation("an", [1], -1.0, "length", 5)
+        yield Generation("an", [1], -1.0, "length", 5, np.float32([-0.5]), cached_tokens=2)
 
     real_stream = Generator.stream_async
     monkeypatch.setattr(Generator, "stream_async", stream)
@@ -71,8 +73,12 @@ def _translated(texts: Sequence[str], **options: Any) -> list[Translation]:
 
 
 def _answered(num_hypotheses: int = 1, **options: Any) -> Generation:
-    others = Generation("other", [1, 2, 3], -2.0, "length", 5), Generation("third", [1], -3.0, "stop", 5)
-    return Generation("answer", [1, 2], -1.0, "stop", 5, alternatives=others[: num_hypotheses - 1])
+    others = (
+        Generation("other", [1, 2, 3], -2.0, "length", 5, cached_tokens=3),
+        Generation("third", [1], -3.0, "stop", 5),
+    )
+    log_probs, others = np.float32([-0.5, -0.5]), others[: num_hypotheses - 1]
+    return Generation("answer", [1, 2], -1.0, "stop", 5, log_probs, others, cached_tokens=4)
 
 
 def _scored(pairs: Sequence[tuple[str, str]], **options: Any) -> np.ndarray:

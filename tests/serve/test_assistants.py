@@ -217,7 +217,10 @@ def test_a_response_is_the_apis(talking):
     assert answer["status"] == {"length": "incomplete", "stop": "completed"}[wanted.finish_reason]
     assert answer["usage"]["output_tokens"] == len(wanted.tokens)
     as_items = [{"role": "user", "content": [{"type": "input_text", "text": "the end"}]}]
-    assert talking.post("/v1/responses", ASKED | {"input": as_items})[1]["output"][0]["content"] == item["content"]
+    again = talking.post("/v1/responses", ASKED | {"input": as_items})[1]
+    assert again["output"][0]["content"] == item["content"]
+    cached = {"cached_tokens": answer["usage"]["input_tokens"] - 1}
+    assert again["usage"] == answer["usage"] | {"input_tokens_details": cached}
     status, content, _ = talking.raw("POST", "/v1/responses", ASKED | {"stream": True})
     blocks = [block.split("\n") for block in content.decode().split("\n\n")[:-1]]
     events = [json.loads(data.removeprefix("data: ")) for _, data in blocks]

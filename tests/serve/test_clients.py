@@ -56,7 +56,10 @@ CONVERSATIONS = [
      {"template_variables": {"enable_thinking": False, "tools": [TOOL]}}),
     ({"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.2},
      {"sampling_minp": 0.1, "sampling_topk": 5, "repetition_penalty": 1.2}),
-    ({"min_p": 0.0, "top_k": -1, "repetition_penalty": 1.0, "presence_penalty": 0}, {"sampling_topk": 0}),
+    ({"min_p": 0.0, "top_k": -1, "presence_penalty": 0, "logit_bias": {}}, {"sampling_topk": 0}),
+    ({"repetition_penalty": 1.0, "logit_bias": {"5": 1.5, "6": -100}},
+     {"repetition_penalty": 1.0, "logit_bias": {5: 1.5, 6: -100.0}}),
+    ({"logprobs": True, "top_logprobs": 20}, {"return_log_probs": True, "top_log_probs": 20}),
 ]  # fmt: skip
 # Fields of Ollama's requests, and what arrives at the model.
 OLLAMA = [
@@ -130,9 +133,10 @@ def test_what_conversations_say_arrives(asked, seen):
         assert status == 400 and words in answer["error"]["message"], (fields, answer)
 
 
-def answering(monkeypatch, text):
+def answering(monkeypatch, text, with_tops=False):
     """Have the language model give this answer, a character at a time in streams."""
-    generation = Generation(text, [1, 2], -1.0, "stop", 5, np.float32([-0.25, -0.5]))
+    tops = [{1: -0.25, 3: -2.0}, {4: -0.125, 5: -0.375}]
+    generation = Generation(text, [1, 2], -1.0, "stop", 5, np.float32([-0.25, -0.5]), top_log_probs=tops * with_tops)
 
     async def generate(self, prompts=None, **options):
         return generation if prompts is None else [generation for _ in prompts]
@@ -181,6 +185,25 @@ def test_answers_have_reasoning_and_calls_apart(asked, monkeypatch):
     assert whole["message"] == expected and (whole["eval_count"], whole["done_reason"]) == (2, "stop")
 
 
+def test_the_most_probable_tokens(asked, monkeypatch):
+    answering(monkeypatch, "bc", with_tops=True)
+    body = {"model": "lm", "messages": HELLO, "logprobs": True, "top_logprobs": 2}
+    first, second = asked.post("/v1/chat/completions", body)[1]["choices"][0]["logprobs"]["content"]
+    entry = {"token": "<1>", "logprob": -0.25, "bytes": [60, 49, 62]}
+    assert first == entry | {"top_logprobs": [entry, {"token": "<3>", "logprob": -2.0, "bytes": [60, 51, 62]}]}
+    assert [top["token"] for top in second["top_logprobs"]] == ["<4>", "<5>"]
+    end = streamed(asked, "/v1/chat/completions", body)[-1]["choices"][0]
+    assert end["logprobs"]["content"] == [first, second]
+    body = {"model": "lm", "prompt": [7], "logprobs": 2}
+    tops = [{"<1>": -0.25, "<3>": -2.0}, {"<2>": -0.5, "<4>": -0.125, "<5>": -0.375}]  # with the chosen token
+    assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
+    echo = asked.post("/v1/completions", body | {"echo": True})[1]["choices"][0]["logprobs"]
+    assert echo["top_logprobs"] == [None, None, *tops] and len(echo["token_logprobs"]) == 4
+    monkeypatch.setattr(Generator, "decode", lambda self, ids: "x")  # of tokens with one text the most probable counts
+    tops = [{"x": -0.25}, {"x": -0.5}]
+    assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
+
+
 def test_a_prompt_that_ends_in_reasoning(asked, monkeypatch):
     template = SimpleNamespace(source="<think>", render=lambda *given, **variables: "...<think>\n")
     monkeypatch.setattr(Generator, "chat_template", template)
@@ -194,7 +217,8 @@ def test_continuations(asked, monkeypatch):
     body = {"model": "lm", "prompt": "a"}
     answer = asked.post("/v1/completions", body)[1]
     assert answer["choices"] == [{"index": 0, "text": "bc", "logprobs": None, "finish_reason": "stop"}]
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    numbers = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    assert answer["usage"] == numbers | {"prompt_tokens_details": {"cached_tokens": 0}}
     several = asked.post("/v1/completions", body | {"prompt": [[1], [2, 3]], "echo": True, "logprobs": 0})[1]
     assert [choice["text"] for choice in several["choices"]] == ["<1>bc", "<2><3>bc"]
     assert several["choices"][1]["logprobs"] == {
@@ -348,7 +372,8 @@ def test_an_answer_with_a_form_is_neither_reasoning_nor_a_call(asked, monkeypatc
 
 def test_what_nothing_would_follow_is_refused(asked):
     for fields in (
-        {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 1.0}}, {"tool_choice": "required"},
+        {"top_logprobs": 2}, {"top_logprobs": 21, "logprobs": True}, {"logit_bias": {"5": 101}},
+        {"logit_bias": {"a": 1}}, {"logit_bias": {str(n): 1 for n in range(1025)}}, {"tool_choice": "required"},
         {"chat_template_kwargs": {"messages": []}}, {"chat_template_kwargs": {"tools": []}, "tools": [TOOL]},
     ):  # fmt: skip
         assert asked.post("/v1/chat/completions", {"model": "lm", "messages": HELLO, **fields})[0] == 400, fields

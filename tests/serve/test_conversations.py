@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from prometheus_client import REGISTRY
 
 from fastattn import Generator
 from tests.generation.language_models import checkpoint
@@ -38,7 +39,12 @@ def events(asked, body):
     return [json.loads(line) for line in lines[:-1]]
 
 
+def cached_tokens():
+    return REGISTRY.get_sample_value("fastattn_cached_tokens_total", {"model": "lm"}) or 0
+
+
 def test_an_answer_is_the_apis(talking, folder):
+    counted = cached_tokens()
     wanted = Generator(folder).generate(messages=HELLO, max_new_tokens=12, details=True)
     status, answer = talking.post("/v1/chat/completions", ASKED)
     (choice,) = answer["choices"]
@@ -48,10 +54,29 @@ def test_an_answer_is_the_apis(talking, folder):
     pieces = [one["choices"][0]["delta"].get("content", "") for one in streamed[:-1]]
     assert "".join(pieces) == wanted.text and len(pieces) > 3
     assert streamed[-2]["choices"][0]["finish_reason"] == wanted.finish_reason
-    assert streamed[-1]["usage"] == answer["usage"]
+    counts = answer["usage"]
+    assert counts["prompt_tokens_details"] == {"cached_tokens": 0}  # and all but the last of what was read before
+    cached = counts["prompt_tokens"] - 1
+    assert streamed[-1]["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": cached}}
+    assert cached_tokens() - counted == cached
     _, cut = talking.post("/v1/chat/completions", {**ASKED, "stop": [wanted.text[2:4]]})
     assert cut["choices"][0]["message"]["content"] == wanted.text[: wanted.text.index(wanted.text[2:4])]
     assert cut["choices"][0]["finish_reason"] == "stop"
+
+
+def test_biases_and_the_most_probable_tokens(talking):
+    body = ASKED | {"max_tokens": 3, "logprobs": True, "top_logprobs": 2}
+    free, biased = (
+        talking.post("/v1/chat/completions", body | fields)[1]["choices"][0]["logprobs"]["content"]
+        for fields in ({}, {"logit_bias": {"77": 100}})
+    )
+    for entry in (*free, *biased):
+        best, other = entry.pop("top_logprobs")
+        assert best == entry and other["logprob"] < best["logprob"]
+    (biased_token,) = {entry["token"] for entry in biased}
+    assert biased_token not in {entry["token"] for entry in free} and biased[0]["logprob"] > -1e-6
+    status, answer = talking.post("/v1/chat/completions", body | {"logit_bias": {"999": 1}})
+    assert status == 400 and "ids from 0 to 264" in answer["error"]["message"]
 
 
 def test_wrong_requests_have_their_status(talking):
