@@ -51,8 +51,7 @@ def expected_rows(job: Job) -> int:
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
 
 
-# A beam's log-probabilities: (the last token's, those of the most probable tokens in its place, the Trace of the tokens
-# before), or (). Beams may share a beginning.
+# A beam's log-probabilities: (the last one, the greatest in its place, the Trace before), or (). Beams share Traces.
 Trace: TypeAlias = tuple[float, dict[int, float], "Trace"] | tuple[()]
 
 

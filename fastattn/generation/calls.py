@@ -132,15 +132,11 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
     return strings
 
 
-def _checked_bias(bias: Any, vocabulary: int) -> dict[int, float]:
+def _checked_bias(bias: Any, size: int) -> dict[int, float]:
     pairs = bias.items() if isinstance(bias, Mapping) else [(-1, bias)]
-    if all(
-        isinstance(z, int | float | np.number) and abs(z) <= MOST_BIAS and token in range(vocabulary)
-        for token, z in pairs
-    ):
-        return {int(token): float(z) for token, z in pairs if z}
-    expected = f"ids from 0 to {vocabulary - 1} to numbers from -{MOST_BIAS} to {MOST_BIAS}"
-    raise InputError(f"logit_bias should map {expected}, got {described(bias)}")
+    if all(isinstance(z, int | float | np.number) and abs(z) <= MOST_BIAS and n in range(size) for n, z in pairs):
+        return {int(n): float(z) for n, z in pairs if z}
+    raise InputError(f"logit_bias should map ids below {size} to numbers within +-{MOST_BIAS}, got {described(bias)}")
 
 
 @dataclass(frozen=True)

@@ -250,6 +250,14 @@ def test_the_longest_jobs_of_a_request_come_first():
     assert log == [*"7654321"]
 
 
+def test_who_observes_steps_is_told_of_their_jobs_and_of_those_that_wait():
+    seen, scheduler = [], counting(SchedulerByHand)
+    scheduler.observe = lambda jobs, waiting: seen.append((jobs, waiting))
+    scheduler.submit(plan_of(1, 1, 1, 2, 2, 1))
+    scheduler.finish_all()
+    assert seen == [(4, 2), (3, 0), (1, 0)]
+
+
 def test_slots_share_the_threads_and_the_last_one_has_them_all():
     now, seen = threading.local(), []
     other_begun, other_may_end = threading.Event(), threading.Event()

@@ -1,5 +1,6 @@
 """OpenAI's route for conversations, with tools and rules for the answer: whole or as a stream of events."""
 
+import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -141,12 +142,12 @@ async def chat(body: ChatBody, service: InjectedService) -> dict[str, Any] | Str
         piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
         return events_of(_chunks(head | {"object": "chat.completion.chunk"}, piece, pieces, body))
     answers = await service.converse(body.model, conversation)
-    choices = [_choice(answers, number, bool(body.logprobs)) for number in range(len(answers.generations))]
+    choices = await asyncio.to_thread(lambda: [_choice(answers, n, body) for n in range(len(answers.generations))])
     head |= {"object": "chat.completion", "model": answers.model}
     return {**head, "choices": choices, "usage": usage_of(answers.generations)}
 
 
-def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[str, Any]:
+def _choice(answers: ModelAnswers, number: int, body: ChatBody) -> dict[str, Any]:
     generation, split_answer = answers.generations[number], answers.split_answers[number]
     message: dict[str, Any] = {"role": "assistant", "content": split_answer.text}
     if split_answer.reasoning:
@@ -157,7 +158,7 @@ def _choice(answers: ModelAnswers, number: int, with_log_probs: bool) -> dict[st
         "index": number,
         "message": message,
         "finish_reason": "tool_calls" if split_answer.calls else generation.finish_reason,
-        "logprobs": chat_log_probs(generation, answers.decode) if with_log_probs else None,
+        "logprobs": chat_log_probs(generation, answers.decode) if body.logprobs else None,
     }
 
 
@@ -181,7 +182,7 @@ async def _chunks(head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], 
     (generation,), calls = piece.generations, piece.split_answers[0].calls
     if calls:
         yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(calls_of(calls))]})
-    log_probs = {"logprobs": chat_log_probs(generation, piece.decode)} if body.logprobs else {}
+    log_probs = {"logprobs": await asyncio.to_thread(chat_log_probs, generation, piece.decode)} if body.logprobs else {}
     yield chunk({}, "tool_calls" if calls else generation.finish_reason, **log_probs)
     if body.stream_options is not None and body.stream_options.include_usage:
         yield {**head, "choices": [], "usage": usage_of(piece.generations)}

@@ -1,5 +1,6 @@
 """OpenAI's route for continuations of plain prompts, which are sent whole or as a stream of events."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from itertools import accumulate
 from typing import Annotated, Any
@@ -44,8 +45,9 @@ async def complete(body: CompletionBody, service: InjectedService) -> dict[str, 
         return events_of(_chunks(head, piece, pieces, body))
     with_scores = bool(body.echo) and body.logprobs is not None
     answers = await service.complete(body.model, prompts, with_scores, **body.options())
-    per_prompt = len(answers.generations) // len(prompts)
-    choices = [_choice(answers, number, number // per_prompt, body) for number in range(len(answers.generations))]
+    numbers = range(len(answers.generations))
+    per_prompt = len(numbers) // len(prompts)
+    choices = await asyncio.to_thread(lambda: [_choice(answers, n, n // per_prompt, body) for n in numbers])
     return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.generations, len(prompts))}
 
 
@@ -84,6 +86,6 @@ async def _chunks(
     while not isinstance(piece, ModelAnswers):
         yield {**head, "choices": [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None}]}
         piece = await anext(pieces)
-    yield {**head, "choices": [_choice(piece, 0, 0, body) | {"text": ""}]}
+    yield {**head, "choices": [await asyncio.to_thread(_choice, piece, 0, 0, body) | {"text": ""}]}
     if body.stream_options is not None and body.stream_options.include_usage:
         yield {**head, "choices": [], "usage": usage_of(piece.generations)}
