@@ -118,8 +118,8 @@ class DecodingOptions:
     """Subtracted from the logits of tokens already produced, after the repetition penalty; 0 is none. As in vLLM."""
     frequency_penalty: float = _number(0.0, "from -10000 to 10000")
     """Subtracted from a token's logit once for each time that it was produced; 0 is none. As in vLLM."""
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    """id -> what is added to the id's logit. An option of a Generator's calls alone."""
+    logit_bias: Sequence[tuple[int, float]] = ()
+    """(id, what is added to the id's logit), each id once. An option of a Generator's calls alone."""
     no_repeat_ngram_size: int = _integer(0, 0, LONGEST_TARGET)
     """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
     min_decoding_length: int = _integer(1, 0, LONGEST_MIN_LENGTH)

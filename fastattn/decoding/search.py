@@ -611,9 +611,10 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self._bias_V1 = np.zeros((model.sizes.vocabulary + 1) * bool(options.logit_bias), np.float32)  # padding is last
-        self._bias_V1[list(options.logit_bias)] = list(options.logit_bias.values())
-        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty or options.logit_bias)
+        self._bias = dict(options.logit_bias)
+        self._bias_V1 = np.zeros((model.sizes.vocabulary + 1) * bool(self._bias), np.float32)  # the last: of padding
+        self._bias_V1[list(self._bias)] = list(self._bias.values())
+        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty or self._bias)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
         self.edits_log_probs = options.rules is not None and not options.is_greedy
@@ -694,13 +695,13 @@ class TokenChoice:
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
         if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
-        if options.logit_bias:
-            past_RT = np.hstack([past_RT, np.tile(np.array([*options.logit_bias], np.int32), (len(past_RT), 1))])
+        if self._bias:
+            past_RT = np.hstack([past_RT, np.tile(np.array([*self._bias], np.int32), (len(past_RT), 1))])
         penalized_RJ = without_repeats(past_RT)
         amounts_RJ = produced_amounts(
             past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
         )
-        if options.logit_bias:
+        if self._bias:
             amounts_RJ -= self._bias_V1[penalized_RJ]
         return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
 

@@ -132,10 +132,10 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
     return strings
 
 
-def _checked_bias(bias: Any, size: int) -> dict[int, float]:
+def _checked_bias(bias: Any, size: int) -> tuple[tuple[int, float], ...]:
     pairs = bias.items() if isinstance(bias, Mapping) else [(-1, bias)]
     if all(isinstance(z, int | float | np.number) and abs(z) <= MOST_BIAS and n in range(size) for n, z in pairs):
-        return {int(n): float(z) for n, z in pairs if z}
+        return tuple(sorted((int(n), float(z)) for n, z in pairs if z))
     raise InputError(f"logit_bias should map ids below {size} to numbers within +-{MOST_BIAS}, got {described(bias)}")
 
 

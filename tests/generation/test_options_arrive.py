@@ -118,7 +118,7 @@ def test_what_is_beside_a_search(generator, call):
     assert not job(stop="xyz").stop.is_end(ids(generator, "an end", False))
     assert (job(return_log_probs=True).with_log_probs, job().with_log_probs) == (True, False)
     assert (job(return_log_probs=True, top_log_probs=3).top_count, job().top_count) == (3, 0)
-    assert (job(logit_bias={5: 2, 6: 0.0}).options.logit_bias, job().options.logit_bias) == ({5: 2.0}, {})
+    assert (job(logit_bias={5: 2, 6: 0.0}).options.logit_bias, job().options.logit_bias) == (((5, 2.0),), ())
     assert (job(speculate="prompt").speculate, job().speculate) == ("prompt", None)
     assert job(speculate=generator).speculate is generator._service.model
     for option, text in (("regex", "no|yes"), ("json_schema", {"const": "no"})):
