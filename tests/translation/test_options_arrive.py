@@ -179,7 +179,7 @@ def test_options_through_worker_processes(served, monkeypatch):
     translator, _ = served
     words, of_text = translator._tokenizer.text.target_vocabulary, {"source_lang": "en", "target_lang": "fr"}
     rules = SearchRules("never", True)
-    lists = {"begin_suppress_tokens": [], "suppress_sequences": [], "end_token": []}
+    lists = {"begin_suppress_tokens": [], "suppress_sequences": [], "end_token": [], "logit_bias": []}
     monkeypatch.setattr(translator._resolver._decoding, "settings", {"rules": rules})
     default = replace(translator.default_options, rules=rules)
     ids = {"suppress_sequences": [[words.index("a"), words.index("b")], [words.index("c")]], "end_token": [5]}
