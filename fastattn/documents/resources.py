@@ -114,7 +114,7 @@ def translate_json(data: bytes, name: str, language: str | None = None) -> Docum
     page = decode_text(data, name)
     _parse_json(page, name)
     values, edits = list[SourceText](), list[tuple[int, int, str]]()
-    for path, (start, end) in string_spans(page).items():
+    for path, (start, end) in string_spans(page):
         if path == ("@@locale",) and language:
             edits.append((start, end, json.dumps(language)))
         elif not any(isinstance(part, str) and part.startswith("@") for part in path):

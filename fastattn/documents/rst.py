@@ -19,6 +19,11 @@ _CONTENT = frozenset(
         "only versionadded versionchanged versionremoved".split(),
     )
 )
+# Directives whose argument is a signature, which stays up to a blank line, and whose content is translated.
+_SIGNED = re.compile(
+    r"(?:c|cpp|http|js|py|rst|std):.+|(?:auto)?(?:attribute|class|data|exception|function|method|module|property)"
+    r"|classmethod|cmdoption|confval|decorator|decoratormethod|describe|envvar|object|option|staticmethod"
+)
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
 # What stands before the text of a paragraph's first line: signs of lists and notes, names of fields, options.
@@ -95,6 +100,10 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
             else:
                 number += 1
             while number < len(lines) and re.match(r"\s+:[\w-]+:(?:\s|$)", lines[number]):
+                number += 1
+        elif directive and _SIGNED.fullmatch(directive["name"]):
+            number += 1
+            while number < len(lines) and lines[number].strip() and _indent(lines[number]) > indent:
                 number += 1
         elif _EXPLICIT.match(text) and not _PREFIX.match(text):
             number = _block_end(lines, number + 1, indent)

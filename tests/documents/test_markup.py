@@ -27,13 +27,32 @@ LATEX = [
     (r"\unknown{a b} c d", r"\unknown{a b} d c"),
     (r"a \verb|b c| d", r"d \verb|b c| a"),
     ("a b\r\n\r\nc d", "b a\r\n\r\nd c"),
+    (
+        "%\\title{x y}\n\\title[x y]{a\\thanks{b c} \\emph{d e}}\\author{x y}\\date{x y}\n\\begin{document}\nf g",
+        "%\\title{x y}\n\\title[x y]{\\emph{e d} a\\thanks{c b}}\\author{x y}\\date{x y}\n\\begin{document}\ng f",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("source", "expected"), LATEX)
 def test_latex(source, expected):
-    page = "\\title{x y}\n\\begin{document}\n%s\n\\end{document}\nx y"
+    page = "\\author{x y}\n\\begin{document}\n%s\n\\end{document}\nx y\\footnote{x y}"
+    page = "%s" if "\\begin{document}" in source else page
     assert translate_document(Backwards(), (page % source).encode(), "tex").decode() == page % expected
+
+
+class Chinese(Backwards):
+    def translate_iter(self, texts, **options):
+        yield from ("\u597d" for _ in texts)
+
+
+@pytest.mark.parametrize(("codec", "name"), [("latin-1", "latin1"), ("mac-roman", "applemac"), ("cp1252", "ansinew")])
+def test_a_latex_file_in_the_encoding_that_it_names(codec, name):
+    page = "%% \\usepackage[utf8]{inputenc}\n\\usepackage[%s]{inputenc}\n\\begin{document}\n%s\n\\end{document}"
+    source, expected = page % (name, "a \xe9"), page % (name, "\xe9 a")
+    assert translate_document(Backwards(), source.encode(codec), "tex") == expected.encode(codec)
+    assert translate_document(Backwards(), source.encode("utf-8-sig"), "tex") == expected.encode("utf-8-sig")
+    assert translate_document(Chinese(), source.encode(codec), "tex") == (page % ("utf8", "\u597d")).encode()
 
 
 RTF = [
@@ -83,6 +102,11 @@ RST = [
     ("a :ref:`b c` d |e| f_\n", "f_ |e| d :ref:`b c` a\n"),
     (".. deprecated:: 1.0\n   a b\n", ".. deprecated:: 1.0\n   b a\n"),
     (".. glossary::\n\n   x\n     a b\n", ".. glossary::\n\n   x\n     b a\n"),
+    (
+        ".. class:: f(a, b)\n           g(a, b)\n   :x: c d\n\n   a b\n\n   .. py:method:: h(a, b)\n\n      :param x: c d\n\ne f\n",
+        ".. class:: f(a, b)\n           g(a, b)\n   :x: c d\n\n   b a\n\n   .. py:method:: h(a, b)\n\n      :param x: d c\n\nf e\n",
+    ),
+    (".. option:: -x a b\n.. function:: f(a, b)\n\n   a b::\n\n     c d\n", ".. option:: -x a b\n.. function:: f(a, b)\n\n   b a::\n\n     c d\n"),
 ]
 
 
