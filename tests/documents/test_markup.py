@@ -69,6 +69,11 @@ RTF = [
     ("a\nb c", "c ab"),
     (r"{\uc0 a\u8217 b c} d", r"d {\uc0 c a{\uc1\u8217?}b}"),
     (r"\uc- a b", r"\uc- b a"),
+    (r"a b{\footnote c d\par e {\b f}} g", r"g b{\footnote d c\par {\b f} e} a"),
+    (r"a b{\super\chftn{\footnote\pard {\super\chftn } c d}} e", r"e b{\super\chftn{\footnote\pard {\super\chftn } d c}} a"),
+    (r"{\*\x{\footnote a b}}c d", r"{\*\x{\footnote a b}}d c"),
+    (r"{\pict\bin5 }}{{a}a b\bin3 c}{ d", r"{\pict\bin5 }}{{a}d b\bin3 c}{ a"),
+    (r"{\bin4 {a b}c d", r"{\bin4 {a b}d c"),
 ]
 
 
@@ -79,6 +84,15 @@ def test_rtf(source, expected):
     if "u-10179" in source:
         expected = expected.replace("\\u-10179?\\u-8704?", "{\\uc1\\u-10179?\\u-8704?}")
     assert found == page % expected
+
+
+@pytest.mark.parametrize(
+    ("number", "codec"), [(10000, "mac-roman"), (28605, "iso8859-15"), (936, "gbk"), (65001, "utf-8"), (10081, "mac-turkish")]
+)
+def test_code_pages_of_rtf(number, codec):
+    source = "{\\rtf1\\ansi\\ansicpg%d a \xfc}" % number
+    expected = "{\\rtf1\\ansi\\ansicpg%d {\\uc1\\u252?} a}" % number
+    assert translate_document(Backwards(), source.encode(codec), "rtf").decode() == expected
 
 
 RST = [
@@ -173,3 +187,5 @@ def test_what_is_no_such_document():
         InputError, match="^the document: says that it is in 'cp1', which is not known$".replace("cp1", "cp99999")
     ):
         translate_document(Backwards(), b"{\\rtf1\\ansicpg99999 a b}", "rtf")
+
+
