@@ -35,10 +35,7 @@ _TOKEN = re.compile(
 )
 _GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
 _ARGUMENTS = re.compile(rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*", re.DOTALL)
-_ENCODING = re.compile(
-    r"(?m)^(?P<before>[^%\n]*\\usepackage[ \t]*\[)(?P<name>ascii|latin\d+|cp\d+|koi8-[ru]|ansinew|applemac|utf8x?)"
-    r"(?P<behind>\][ \t]*\{inputenc\})"
-)
+_ENCODING = re.compile(r"(?m)^([^%\n]*\\usepackage[ \t]*\[)([\w-]+)(\][ \t]*\{inputenc\})")
 _CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}  # of names that Python does not know
 _OPTION = re.compile(r"[ \t]*\[[^\[\]]*\]")
 _ARGUMENT = re.compile(rf"[ \t]*{_GROUP}", re.DOTALL)
@@ -51,14 +48,10 @@ SHOWN_FORMULA = 16  # the most characters of a formula that the translator sees 
 
 
 def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
-    """Translate notes, then the title, paragraphs, headings and captions up to the document's end.
-
-    A translation that the file's encoding cannot write is written in UTF-8, and so is the encoding's name.
-    """
+    """Translate notes, then the title, paragraphs, headings and captions. ``charset`` replaces that of the preamble."""
     declared = _ENCODING.search(data.partition(b"\\begin{document}")[0].decode("latin-1"))
-    if declared and not charset:
-        charset = _CODECS.get(declared["name"], declared["name"])
-    page = decode_text(data, name, charset or "utf-8")
+    charset = charset or (_CODECS.get(declared[2], declared[2]) if declared else "utf-8")
+    page = decode_text(data, name, charset)
     for reads_notes in (True, False):
         start, end = max(0, page.find(r"\begin{document}")), page.rfind(r"\end{document}")
         spans = [*_arguments(page, _TITLES, 0, start), (start, len(page) if end < 0 else end)]
@@ -67,9 +60,9 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
         paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span)]
         page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
     try:
-        return page.encode(charset or "utf-8")
+        return page.encode(charset)
     except UnicodeEncodeError:
-        return _ENCODING.sub(r"\g<before>utf8\g<behind>", page, count=1).encode()
+        return _ENCODING.sub(r"\1utf8\3", page, count=1).encode()
 
 
 def _arguments(page: str, commands: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:

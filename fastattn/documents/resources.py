@@ -198,17 +198,16 @@ def translate_android(data: bytes, name: str) -> DocumentPlan:
 def _android_pieces(tokens: Sequence[XmlToken], closers: dict[int, int], number: int, end: int) -> Iterator[Piece]:
     """Pieces of the tokens [number, end); inner elements that are no part of the sentence stay, such as xliff:g."""
     while number < end:
-        token = tokens[number]
-        number += 1
+        token, stop = tokens[number], number + 1
+        kind, text = token.kind, token.text
         if token.source.startswith("<![CDATA["):
-            yield Piece("text", token.source, _android_text(token.source[9:-3]))
-        elif token.kind in ("text", "close") or token.name.rpartition(":")[2] in _ANDROID_ENCLOSING:
-            yield Piece(token.kind, token.source, _android_text(token.text), token.name)
-        else:
-            inner = tokens[number - 1 : closers.get(number - 1, number - 1) + 1]
-            source, text = map("".join, zip(*((part.source, part.text) for part in inner)))
-            yield Piece("alone", source, _android_text(text))
-            number += len(inner) - 1
+            kind, text = "text", token.source[9:-3]
+        elif kind not in ("text", "close") and token.name.rpartition(":")[2] not in _ANDROID_ENCLOSING:
+            kind, stop = "alone", closers.get(number, number) + 1
+            text = "".join(inner.text for inner in tokens[number:stop])
+        source = "".join(inner.source for inner in tokens[number:stop])
+        yield Piece(kind, source, _android_text(text), token.name)
+        number = stop
 
 
 def _is_android_text(element: Element) -> bool:

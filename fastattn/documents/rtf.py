@@ -16,18 +16,16 @@ _TOKEN = re.compile(
 )
 # Groups whose text is no part of the document, or of the sentence.
 _OPAQUE = re.compile(
-    r"\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable|listtext|nonshppict|"
-    r"objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
+    r"\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable|listtext|"
+    r"nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
 )
 # What opens or closes a group, or stands before this many bytes of any kind; other escapes.
 _GROUP_TOKEN = re.compile(r"\\bin(?P<length>\d{1,10}) ?|\\.|[{}]", re.DOTALL)
-# Code pages of Windows whose codecs Python does not name by their numbers.
-_CODE_PAGES = {
-    10000: "mac-roman", 10001: "shift-jis", 10002: "big5", 10003: "euc-kr", 10004: "mac-arabic", 10006: "mac-greek",
-    10007: "mac-cyrillic", 10008: "gb2312", 10010: "mac-romanian", 10017: "mac-cyrillic", 10029: "mac-latin2",
-    10079: "mac-iceland", 10081: "mac-turkish", 10082: "mac-croatian", 20127: "ascii", 20866: "koi8-r",
-    20932: "euc-jp", 21866: "koi8-u", 51949: "euc-kr", 54936: "gb18030",
-} | {28590 + number: f"iso8859-{number}" for number in range(1, 17)}  # fmt: skip
+# Code pages whose codecs Python does not name by their numbers.
+_CODE_PAGES = {f"{28590 + number}": f"iso8859-{number}" for number in range(1, 17)} | {
+    "10000": "mac-roman", "10001": "shift-jis", "10006": "mac-greek", "10007": "mac-cyrillic", "10029": "mac-latin2",
+    "10081": "mac-turkish", "10082": "mac-croatian", "20866": "koi8-r", "21866": "koi8-u",
+}  # fmt: skip
 _TOGGLES = frozenset("b caps i outl scaps shad strike ul".split())
 _CHARACTERS = {
     "emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "ldblquote": "\u201c",
@@ -42,38 +40,29 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
     if not page.lstrip().startswith("{\\rtf"):
         raise InputError(f"{name}: expected RTF, which begins with {{\\rtf")
     code_page = re.search(r"\\ansicpg(\d{3,5})\b", page[:1000])
-    number = int(code_page[1]) if code_page else 1252
-    encoding = _CODE_PAGES.get(number, f"cp{number}")
+    encoding = _CODE_PAGES.get(code_page[1], f"cp{code_page[1]}") if code_page else "cp1252"
     try:
         "".encode(encoding)
     except LookupError:
         raise InputError(f"{name}: says that it is in {encoding!r}, which is not known") from None
     for reads_notes in (True, False):
-        spans = [*_footnotes(page)] if reads_notes else [(0, len(page))]
-        paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span, encoding)]
+        notes = list[tuple[int, int]]()
+        paragraphs = list(_paragraphs(page, 0, len(page), encoding, notes))
+        if reads_notes:
+            paragraphs = [paragraph for note in notes for paragraph in _paragraphs(page, *note, encoding, [])]
         page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
     return page.encode("latin-1")
 
 
-def _footnotes(page: str) -> Iterator[tuple[int, int]]:
-    """[start, end) of the contents of footnotes that stand in no group whose text stays."""
-    position = 0
-    while match := _GROUP_TOKEN.search(page, position):
-        position = match.end() + int(match["length"] or 0)
-        if group := _OPAQUE.match(page, match.start()):
-            position = _group_end(page, match.start())
-            if group["note"]:
-                yield group.end(), position - 1
-
-
-def _paragraphs(page: str, position: int, end: int, encoding: str) -> Iterator[Paragraph]:
-    """The paragraphs of [position, end) of a page."""
+def _paragraphs(page: str, position: int, end: int, encoding: str, notes: list[tuple[int, int]]) -> Iterator[Paragraph]:
+    """The paragraphs of [position, end) of a page; adds [start, end) of their footnotes to ``notes``."""
     pieces, first, fallback_lengths = list[Piece](), position, [1]  # of each group that is open
     while match := _TOKEN.match(page, position, end):
         stop, source = match.end(), match[0]
         match match.lastgroup:
-            case "open" if _OPAQUE.match(page, position):
+            case "open" if opaque := _OPAQUE.match(page, position):
                 stop = _group_end(page, position)
+                notes += [(opaque.end(), stop - 1)] if opaque["note"] else []
                 piece = Piece("alone", page[position:stop])
             case "open":
                 lengths = re.findall(r"\\uc(\d+)", source)

@@ -65,7 +65,6 @@ def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> Document
 
 
 def xml_tokens(source: str) -> list[XmlToken]:
-    """All of a source, piece by piece."""
     tokens, position, absent = list[XmlToken](), 0, set[str]()  # absent: ends of sections that do not follow any more
     while position < len(source):
         end, kind, name = _section_end(source, position, absent), "kept", ""

@@ -58,10 +58,10 @@ def test_properties_in_latin_1():
 ANDROID = [
     ("<string name='a'>It\\'s <b>one  two</b>\n  x</string>", "<string name='a'>x <b>two one</b> It\\'s</string>"),
     ("<string translatable='false'>a b</string><string>@string/a</string>", None),
-    ("<string>to <x:g id='n'>%1$s <b>a b</b></x:g> c</string>", "<string>c <x:g id='n'>%1$s <b>a b</b></x:g> to</string>"),
+    ("<string>a <x:g>%1$s <b>b c</b></x:g> d</string>", "<string>d <x:g>%1$s <b>b c</b></x:g> a</string>"),
     ("<plurals><item quantity='one'>a b</item></plurals>", "<plurals><item quantity='one'>b a</item></plurals>"),
-    ("<string-array><item>\"c d\"</item></string-array>", "<string-array><item>d c</item></string-array>"),
-    ("<color>a b</color><string/><string></string><string>\"12\"</string>", None),
+    ('<string-array><item>"c d"</item></string-array>', "<string-array><item>d c</item></string-array>"),
+    ('<color>a b</color><string/><string></string><string>"12"</string>', None),
     ("<string>a &lt; &#233; b<!-- c --></string>", "<string>b \xe9 &lt; a<!-- c --></string>"),
     ("<string >a<![CDATA[ < b]]></string\n>", "<string >b &lt; a</string\n>"),
 ]

@@ -95,9 +95,9 @@ DOCUMENTS = {
     ),
     "rst": (f"{KEPT}\n{'=' * len(KEPT)}\n\n12\n", [KEPT], f"now http://a.org/x see\n{'=' * len(KEPT)}\n\n12\n"),
     "tex": (
-        f"\\title{{x}}\n\\begin{{document}}\n{KEPT}\n\n12 $a$\n\\end{{document}}\n",
+        f"\\author{{x}}\n\\begin{{document}}\n{KEPT}\n\n12 $a$\n\\end{{document}}\n",
         [KEPT],
-        "\\title{x}\n\\begin{document}\nnow http://a.org/x see\n\n12 $a$\n\\end{document}\n",
+        "\\author{x}\n\\begin{document}\nnow http://a.org/x see\n\n12 $a$\n\\end{document}\n",
     ),
     "rtf": (f"{{\\rtf1 {KEPT}\\par 12}}", [KEPT], "{\\rtf1 now http://a.org/x see\\par 12}"),
     "ass": (

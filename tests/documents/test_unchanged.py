@@ -87,7 +87,10 @@ CELLS = [
     "<r><rPr><b/></rPr><t xml:space='preserve'> two </t></r>",
     "<rPh sb='0' eb='1'><t>x</t></rPh>",
 ]
-RESOURCES = ["one", " two", "&amp;", "%s", "\\'", "\\n", '"', "<b>x</b>", "<![CDATA[<y>]]>", "<!-- <b> -->", "<xliff:g id='1'>%1$s</xliff:g>", "  "]
+RESOURCES = [
+    "one", " two", "&amp;", "%s", "\\'", "\\n", '"', "<b>x</b>", "<![CDATA[<y>]]>", "<!-- <b> -->",
+    "<xliff:g id='1'>%1$s</xliff:g>", "  ",
+]  # fmt: skip
 PIECES = {
     "rst": TEXTS + ENDS + SIGNS + RST,
     "tex": TEXTS + ENDS + SIGNS + LATEX,
