@@ -169,6 +169,7 @@ def test_ass(source, expected):
         ("tex", r"a \emph{b} $c$ {"),
         ("tex", r"\( \[ $ a"),
         ("rtf", r"{\b a} \'e9 \u8217?"),
+        ("rtf", r"{\footnote {\b a} \bin1 {"),
         ("rst", "a *b `c **d "),
         *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")),
         ("ass", " " * 20),

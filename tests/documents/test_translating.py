@@ -113,8 +113,7 @@ DOCUMENTS = {
     "android": (
         f"<resources><string name='a'>{KEPT}</string></resources>",
         [KEPT],
-        "<?xml version='1.0' encoding='UTF-8'?>\n"
-        '<resources><string name="a">now http://a.org/x see</string></resources>',
+        "<resources><string name='a'>now http://a.org/x see</string></resources>",
     ),
     "csv": (f"a,b\n{KEPT},x y\n12,x y\n", [KEPT], "a,b\nnow http://a.org/x see,x y\n12,x y\n"),
     "tsv": (f"a\tb\n{KEPT}\tx y\n12\tx y\n", [KEPT], "a\tb\nnow http://a.org/x see\tx y\n12\tx y\n"),
