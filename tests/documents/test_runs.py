@@ -37,7 +37,7 @@ def test_cells():
 
 
 def test_heads_of_tables_stay():
-    strings = "<si><t>a b</t></si><si><r><t>c\n</t></r><r><t>d</t></r></si><si><t>e f</t></si><si><t>g h</t></si>"
+    strings = "<si><t>a b</t></si><si><r><t>c\n</t></r><r><t>d</t></r></si><si/><si><t>e f</t></si><si><t>g h</t></si>"
     parts: dict[str, str | bytes] = {**parts_of(xlsx(strings, '<row><c t="inlineStr"><is><t>a b</t></is></c></row>'))}
     columns = "<tableColumn name='a b'/><tableColumn name='c_x000a_d' totalsRowLabel='e f'/>"
     parts["xl/tables/table1.xml"] = f"<table {X} name='g h'><tableColumns>{columns}</tableColumns></table>"
