@@ -9,7 +9,7 @@ from itertools import accumulate, cycle, islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Marked, marked_from_tags, untranslated_text
-from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
+from fastattn.documents.texts import DocumentPlan, apply_edits, check_tags, decode_text
 
 # Tags within a sentence; any other tag, also <br>, ends a sentence.
 INLINE = frozenset(
@@ -333,6 +333,7 @@ def _charset(data: bytes) -> str:
 
 def translate_html(data: bytes, name: str, language: str | None = None, charset: str = "") -> DocumentPlan:
     """Translate a page; ``charset`` replaces the charset that it names, ``language`` its root's language attributes."""
+    check_tags(data, name)
     charset = charset or _charset(data)
     text = decode_text(data, name, charset)  # a byte order mark of UTF-16 takes precedence
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fastattn.documents.markup import Paragraph, Piece, edits_of
 from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
@@ -15,7 +15,7 @@ _PARAGRAPHS = frozenset(
     "caption chapter frametitle framesubtitle paragraph part section subparagraph subsection subsubsection subtitle "
     "title".split()
 )
-_NOTES = ("footnote", "thanks")
+_NOTES, _TITLES = ("footnote", "thanks"), ("title", "subtitle")
 _OPAQUE = frozenset(
     "align alignat alltt array comment displaymath eqnarray equation filecontents flalign gather lstlisting math "
     "minted multline picture thebibliography tikzpicture verbatim Verbatim".split()
@@ -35,6 +35,8 @@ _TOKEN = re.compile(
 )
 _GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
 _ARGUMENTS = re.compile(rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*", re.DOTALL)
+_ENCODING = re.compile(r"(?m)^([^%\n]*\\usepackage[ \t]*\[)([\w-]+)(\][ \t]*\{inputenc\})")
+_CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}  # of names that Python does not know
 _OPTION = re.compile(r"[ \t]*\[[^\[\]]*\]")
 _ARGUMENT = re.compile(rf"[ \t]*{_GROUP}", re.DOTALL)
 _ACCENTS = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307"}
@@ -45,18 +47,29 @@ _SPECIAL = re.compile(r"[%&#_$]")
 SHOWN_FORMULA = 16  # the most characters of a formula that the translator sees as a word
 
 
-def translate_latex(data: bytes, name: str) -> DocumentPlan:
-    """Translate notes, then paragraphs, headings and captions, between the document's beginning and its end."""
-    page = decode_text(data, name)
+def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
+    """Translate notes, then the title, paragraphs, headings and captions. ``charset`` replaces that of the preamble."""
+    declared = _ENCODING.search(data.partition(b"\\begin{document}")[0].decode("latin-1"))
+    charset = charset or (_CODECS.get(declared[2], declared[2]) if declared else "utf-8")
+    page = decode_text(data, name, charset)
     for reads_notes in (True, False):
         start, end = max(0, page.find(r"\begin{document}")), page.rfind(r"\end{document}")
-        spans = [(start, len(page) if end < 0 else end)]
+        spans = [*_arguments(page, _TITLES, 0, start), (start, len(page) if end < 0 else end)]
         if reads_notes:
-            notes = re.finditer(rf"\\(?:{'|'.join(_NOTES)})(?:\[\d*\])?(?P<text>{_GROUP})", page, re.DOTALL)
-            spans = [(match.start("text") + 1, match.end() - 1) for match in notes if match.start() > start]
+            spans = [note for span in spans for note in _arguments(page, _NOTES, *span)]
         paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span)]
         page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
-    return page.encode()
+    try:
+        return page.encode(charset)
+    except UnicodeEncodeError:
+        return _ENCODING.sub(r"\1utf8\3", page, count=1).encode()
+
+
+def _arguments(page: str, commands: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
+    """[start, end) of the arguments of commands in [first, last) of a page, but for those in comments."""
+    pattern = rf"(?<!\\)%[^\n]*|\\(?:{'|'.join(commands)})(?:[ \t]*\[[^\[\]]*\])?[ \t]*(?P<text>{_GROUP})"
+    matches = re.compile(pattern, re.DOTALL).finditer(page, first, last)
+    return [(match.start("text") + 1, match.end() - 1) for match in matches if match["text"]]
 
 
 def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:

@@ -8,8 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice, takewhile
-from lzma import LZMAError
+from itertools import groupby, islice, product, takewhile
 from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
@@ -20,7 +19,7 @@ from fastattn.errors import InputError
 
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 TRANSLATED_PROPERTIES = frozenset("title subject description keywords keyword".split())
-LARGEST_ARCHIVE = 1 << 30  # bytes of an archive, unpacked
+LARGEST_ARCHIVE = 1 << 28  # bytes of an archive, unpacked
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 ODT_TEXTS, TOC_TEXTS = frozenset(("p", "h", "title", "desc")), frozenset(("text",))
@@ -82,8 +81,8 @@ def translate_epub(data: bytes, name: str, language: str | None = None) -> Docum
 
 
 def translate_archive(data: bytes, name: str, required: str, readers: Readers) -> DocumentPlan:
-    """Translate the parts of an archive that have a reader; InputError without the part ``required``."""
-    output = io.BytesIO()
+    """Translate the parts of an archive, one reader's after another's; InputError without the part ``required``."""
+    output, contents = io.BytesIO(), dict[zipfile.ZipInfo, bytes]()  # contents: translated parts
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(output, "w") as new_archive:
             parts = archive.infolist()
@@ -91,18 +90,25 @@ def translate_archive(data: bytes, name: str, required: str, readers: Readers) -
                 raise InputError(f"{name}: expected a part {required}, which it does not have")
             if sum(part.file_size for part in parts) > LARGEST_ARCHIVE:
                 raise InputError(f"{name}: unpacked it is larger than {LARGEST_ARCHIVE:,} bytes")
-            outside = next((part.filename for part in parts if _is_outside(part.filename)), None)
-            if outside is not None:
-                raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
-                matches = (read for names, read in readers.items() if re.fullmatch(names, part.filename, re.DOTALL))
-                read, content = next(matches, None), archive.read(part)
-                if read is not None:
-                    content = yield from read(content, f"{name}, {part.filename}")
-                new_archive.writestr(part, content)
-    except (zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+                if _is_outside(part.filename):
+                    raise InputError(f"{name}: has a part {part.filename!r}, which is outside its folder")
+                if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise InputError(f"{name}: has a part {part.filename!r} that is neither stored nor deflated")
+            for (names, read), part in product(readers.items(), parts):
+                if part not in contents and re.fullmatch(names, part.filename, re.DOTALL):
+                    contents[part] = yield from read(_read_part(archive, part), f"{name}, {part.filename}")
+            for part in parts:
+                new_archive.writestr(part, contents[part] if part in contents else _read_part(archive, part))
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return output.getvalue()
+
+
+def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
+    """The bytes of a part, as many as it says: without their number ``read`` unpacks more, and then cuts them off."""
+    with archive.open(part) as file:
+        return file.read(part.file_size + 1)
 
 
 def _is_outside(part: str) -> bool:
@@ -209,9 +215,9 @@ class WordParagraph:
         runs = list(self._runs(element))
         lengths: Counter[bytes] = Counter()
         for run in runs:
-            lengths[_format_of(run)] += len(_text_of(run) or "")
+            lengths[format_of(run)] += len(_text_of(run) or "")
         self._usual_format = lengths.most_common(1)[0][0] if lengths else b""
-        self._sample_run = next((run for run in runs if _format_of(run) == self._usual_format), None)
+        self._sample_run = next((run for run in runs if format_of(run) == self._usual_format), None)
         self.texts: list[Marked] = []
         self.untranslated: list[str] = []  # texts of elements that are not translated, such as ruby
         self._parts: list[Element] = []  # elements between texts, and None in place of each text
@@ -249,7 +255,7 @@ class WordParagraph:
             nonlocal text
             for child in children:
                 run_text = _text_of(child)
-                if run_text is not None and _format_of(child) == self._usual_format:
+                if run_text is not None and format_of(child) == self._usual_format:
                     text += run_text
                     continue
                 if run_text is None or not self._continues(marks, child, len(text), depth):
@@ -276,7 +282,7 @@ class WordParagraph:
         last = marks[-1] if marks else None
         if last is None or last.end != start or last.depth != depth or _text_of(last.tag) is None:
             return False
-        return _format_of(last.tag) == _format_of(run)
+        return format_of(last.tag) == format_of(run)
 
     def write(self, answers: Iterator[Marked]) -> None:
         """Put the next answers in place of the texts; a paragraph whose texts all stay gets its original elements."""
@@ -384,12 +390,19 @@ def _text_of(run: Element) -> str | None:
     return "".join(TEXT_ELEMENTS[child.tag] or child.text or "" for child in parts)
 
 
-def _format_of(run: Element) -> bytes:
+def format_of(run: Element) -> bytes:
+    """A run's properties without what a spell checker writes: its language, and whether it has seen the run."""
     from lxml import etree
 
-    properties = run.find(WORD + "rPr")
+    properties = next((child for child in run if local_name(child) == "rPr"), None)
+    if properties is None:
+        return b""
+    if properties.attrib:  # as presentations have them
+        properties = copy.deepcopy(properties)
+        for key in ("lang", "altLang", "dirty", "err", "smtClean", "noProof"):
+            properties.attrib.pop(key, None)
     # Exclusive: without the namespaces that elements around the run declare.
-    return b"" if properties is None else bytes(etree.tostring(properties, method="c14n", exclusive=True))
+    return bytes(etree.tostring(properties, method="c14n", exclusive=True))
 
 
 def _set_text(run: Element, text: str) -> None:

@@ -1,16 +1,20 @@
 """String resources of programs: Java's properties, Apple's strings and string catalogs, Android's, JSON and YAML."""
 
-import copy
+import html
 import json
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from fastattn.documents.catalogs import translate_messages
+from fastattn.documents.html import match_tags
 from fastattn.documents.marks import Marked
+from fastattn.documents.markup import Paragraph, Piece, edits_of
 from fastattn.documents.tables import string_spans
+from fastattn.documents.tagged import XmlToken, xml_tokens
 from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, lines_of
-from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
+from fastattn.documents.xml import Element, local_name, parse_xml
 from fastattn.errors import InputError
 
 _PROPERTY = re.compile(
@@ -114,7 +118,7 @@ def translate_json(data: bytes, name: str, language: str | None = None) -> Docum
     page = decode_text(data, name)
     _parse_json(page, name)
     values, edits = list[SourceText](), list[tuple[int, int, str]]()
-    for path, (start, end) in string_spans(page).items():
+    for path, (start, end) in string_spans(page):
         if path == ("@@locale",) and language:
             edits.append((start, end, json.dumps(language)))
         elif not any(isinstance(part, str) and part.startswith("@") for part in path):
@@ -177,18 +181,33 @@ def translate_android(data: bytes, name: str) -> DocumentPlan:
     root = parse_xml(data, name)
     if local_name(root) != "resources":
         raise InputError(f"{name}: expected string resources, whose first element is resources, found {root.tag}")
-    elements = [element for element in root.iter() if _is_android_text(element)]
-    originals, texts = [copy.deepcopy(element) for element in elements], list[Marked]()
-    for element in elements:
-        _change_texts(element, _android_text)
-        texts.append(take_text(element, lambda child: local_name(child) in _ANDROID_ENCLOSING))
-    for element, original, text, answer in zip(elements, originals, texts, (yield texts)):
-        if answer == text:  # as it was written, with its escapes and quotes
-            element.text, element[:] = original.text, original[:]
-        else:
-            give_text(element, answer)
-            _change_texts(element, _android_source)
-    return serialize_xml(root)
+    encoding = root.getroottree().docinfo.encoding or "UTF-8"
+    page = decode_text(data, name, encoding)
+    tokens = xml_tokens(page)
+    closers = match_tags([(token.kind, token.name) for token in tokens])
+    starts = list(accumulate((len(token.source) for token in tokens), initial=0))
+    tags = (number for number, token in enumerate(tokens) if token.kind in ("open", "alone"))
+    paragraphs = [
+        Paragraph(starts[number + 1], list(_android_pieces(tokens, closers, number + 1, closers[number])))
+        for number, element in zip(tags, root.iter("*"))
+        if number in closers and _is_android_text(element)
+    ]
+    return apply_edits(page, (yield from edits_of(paragraphs, _android_source))).encode(encoding, "xmlcharrefreplace")
+
+
+def _android_pieces(tokens: Sequence[XmlToken], closers: dict[int, int], number: int, end: int) -> Iterator[Piece]:
+    """Pieces of the tokens [number, end); inner elements that are no part of the sentence stay, such as xliff:g."""
+    while number < end:
+        token, stop = tokens[number], number + 1
+        kind, text = token.kind, token.text
+        if token.source.startswith("<![CDATA["):
+            kind, text = "text", token.source[9:-3]
+        elif kind not in ("text", "close") and token.name.rpartition(":")[2] not in _ANDROID_ENCLOSING:
+            kind, stop = "alone", closers.get(number, number) + 1
+            text = "".join(inner.text for inner in tokens[number:stop])
+        source = "".join(inner.source for inner in tokens[number:stop])
+        yield Piece(kind, source, _android_text(text), token.name)
+        number = stop
 
 
 def _is_android_text(element: Element) -> bool:
@@ -198,15 +217,6 @@ def _is_android_text(element: Element) -> bool:
     return (is_item or local_name(element) == "string") and not stays and not (element.text or "").startswith("@")
 
 
-def _change_texts(element: Element, change: Callable[[str], str]) -> None:
-    """Change each text within an element, but for those of inner elements that stay, such as xliff:g."""
-    for part in element.iter():
-        if part is element or local_name(part) in _ANDROID_ENCLOSING:
-            part.text = part.text and change(part.text)
-        if part is not element:
-            part.tail = part.tail and change(part.tail)
-
-
 def _android_text(source: str) -> str:
     text = re.sub(r"\s+", " ", source)  # blanks are one, and a bare quote is none
     return _unescape(re.sub(r"(\\.)|\"", r"\1", text), _ANDROID_ESCAPE)
@@ -214,7 +224,7 @@ def _android_text(source: str) -> str:
 
 def _android_source(text: str) -> str:
     source = re.sub(r"[\\'\"]|\A[@?]", r"\\\g<0>", text)
-    return source.replace("\n", "\\n").replace("\t", "\\t")
+    return html.escape(source.replace("\n", "\\n").replace("\t", "\\t"), quote=False)
 
 
 def translate_yaml(data: bytes, name: str, language: str | None = None) -> DocumentPlan:

@@ -19,6 +19,11 @@ _CONTENT = frozenset(
         "only versionadded versionchanged versionremoved".split(),
     )
 )
+# Directives whose argument is a signature, which stays, and whose content, behind a blank line, is translated.
+_SIGNED = re.compile(
+    r"(?:c|cpp|http|js|py|rst|std):.+|(?:auto)?(?:attribute|class|data|exception|function|method|module|property)"
+    r"|classmethod|cmdoption|confval|decorator|decoratormethod|describe|envvar|object|option|staticmethod"
+)
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
 # What stands before the text of a paragraph's first line: signs of lists and notes, names of fields, options.
@@ -88,13 +93,14 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
         elif heading := _heading(lines, number):
             paragraphs.append(heading)
             number = max(heading.last, *heading.adornments) + (heading.adornments[-1] >= heading.last)
-        elif directive and directive["name"] in _CONTENT:
+        elif directive and (directive["name"] in _CONTENT or _SIGNED.fullmatch(directive["name"])):
             if directive["name"] in _TITLED and text[directive.end() :]:
                 paragraphs.append(_paragraph(lines, number, indent + directive.end(), indent))
                 number = paragraphs[-1].last
             else:
                 number += 1
-            while number < len(lines) and re.match(r"\s+:[\w-]+:(?:\s|$)", lines[number]):
+            kept = r"\s+:[\w-]+:(?:\s|$)" if directive["name"] in _CONTENT else rf"\s{{{indent + 1},}}\S"
+            while number < len(lines) and re.match(kept, lines[number]):
                 number += 1
         elif _EXPLICIT.match(text) and not _PREFIX.match(text):
             number = _block_end(lines, number + 1, indent)

@@ -1,4 +1,4 @@
-"""Rich Text Format: paragraphs and cells; formats, pictures and instructions of fields stay."""
+"""Rich Text Format: paragraphs, cells and footnotes; formats, pictures and instructions of fields stay."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,22 @@ from fastattn.errors import InputError
 _BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
 _TOKEN = re.compile(
     r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<symbol>\\[^A-Za-z])"
-    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
+    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|bin\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
     r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
     re.DOTALL,
 )
 # Groups whose text is no part of the document, or of the sentence.
 _OPAQUE = re.compile(
-    r"\{[\r\n]*(?:\\\*|\\(?:colortbl|datafield|fonttbl|footnote|info|listtable|listoverridetable|listtext|nonshppict|"
-    r"objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
+    r"\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable|listtext|"
+    r"nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
 )
+# What opens or closes a group, or stands before this many bytes of any kind; other escapes.
+_GROUP_TOKEN = re.compile(r"\\bin(?P<length>\d{1,10}) ?|\\.|[{}]", re.DOTALL)
+# Code pages whose codecs Python does not name by their numbers.
+_CODE_PAGES = {f"{28590 + number}": f"iso8859-{number}" for number in range(1, 17)} | {
+    "10000": "mac-roman", "10001": "shift-jis", "10006": "mac-greek", "10007": "mac-cyrillic", "10029": "mac-latin2",
+    "10081": "mac-turkish", "10082": "mac-croatian", "20866": "koi8-r", "21866": "koi8-u",
+}  # fmt: skip
 _TOGGLES = frozenset("b caps i outl scaps shad strike ul".split())
 _CHARACTERS = {
     "emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "ldblquote": "\u201c",
@@ -33,23 +40,30 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
     if not page.lstrip().startswith("{\\rtf"):
         raise InputError(f"{name}: expected RTF, which begins with {{\\rtf")
     code_page = re.search(r"\\ansicpg(\d{3,5})\b", page[:1000])
-    encoding = f"cp{code_page[1]}" if code_page else "cp1252"
+    encoding = _CODE_PAGES.get(code_page[1], f"cp{code_page[1]}") if code_page else "cp1252"
     try:
         "".encode(encoding)
     except LookupError:
         raise InputError(f"{name}: says that it is in {encoding!r}, which is not known") from None
-    paragraphs = list(_paragraphs(page, encoding))
-    return apply_edits(page, (yield from edits_of(paragraphs, _spell))).encode("latin-1")
+    for reads_notes in (True, False):
+        notes = list[tuple[int, int]]()
+        paragraphs = list(_paragraphs(page, 0, len(page), encoding, notes))
+        if reads_notes:
+            paragraphs = [paragraph for note in notes for paragraph in _paragraphs(page, *note, encoding, [])]
+        page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
+    return page.encode("latin-1")
 
 
-def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
-    pieces, first, position, fallback_lengths = list[Piece](), 0, 0, [1]  # of each group that is open
-    while match := _TOKEN.match(page, position):
-        end, source = match.end(), match[0]
+def _paragraphs(page: str, position: int, end: int, encoding: str, notes: list[tuple[int, int]]) -> Iterator[Paragraph]:
+    """The paragraphs of [position, end) of a page; adds [start, end) of their footnotes to ``notes``."""
+    pieces, first, fallback_lengths = list[Piece](), position, [1]  # of each group that is open
+    while match := _TOKEN.match(page, position, end):
+        stop, source = match.end(), match[0]
         match match.lastgroup:
-            case "open" if _OPAQUE.match(page, position):
-                end = _group_end(page, position)
-                piece = Piece("alone", page[position:end])
+            case "open" if opaque := _OPAQUE.match(page, position):
+                stop = _group_end(page, position)
+                notes += [(opaque.end(), stop - 1)] if opaque["note"] else []
+                piece = Piece("alone", page[position:stop])
             case "open":
                 lengths = re.findall(r"\\uc(\d+)", source)
                 fallback_lengths.append(min(9, int(lengths[-1])) if lengths else fallback_lengths[-1])
@@ -59,8 +73,8 @@ def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
                     fallback_lengths.pop()
                 piece = Piece("close", source)
             case "unicode":
-                end, text = _unicode(page, match, fallback_lengths[-1])
-                piece = Piece("text", page[position:end], text)
+                stop, text = _unicode(page, match, fallback_lengths[-1])
+                piece = Piece("text", page[position:stop], text)
             case "bytes":
                 piece = Piece("text", source, bytes.fromhex(source.replace("\\'", "")).decode(encoding, "replace"))
             case "text":
@@ -69,11 +83,13 @@ def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
             case "number":
                 if match["word"] == "uc":
                     fallback_lengths[-1] = min(9, int(match["number"] or 1))
-                piece = _word_piece(source, match["word"], match["number"])
+                if match["word"] == "bin":
+                    stop += max(0, int(match["number"] or 0))
+                piece = _word_piece(page[position:stop], match["word"], match["number"])
             case _:
                 piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))
         pieces.append(piece)
-        position = end
+        position = stop
         if match["word"] in _BREAKS:
             yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], position
@@ -106,11 +122,12 @@ def _unicode(page: str, match: "re.Match[str]", fallback_length: int) -> tuple[i
 
 
 def _group_end(page: str, start: int) -> int:
-    depth = 0
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(page, start):
+    depth, position = 0, start
+    while match := _GROUP_TOKEN.search(page, position):
+        position = match.end() + int(match["length"] or 0)
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
-            return match.end()
+            return position
     return len(page)
 
 

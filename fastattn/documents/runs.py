@@ -2,16 +2,16 @@
 
 import copy
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 
 from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks
-from fastattn.documents.office import XML_SPACE, Readers, translate_archive, translate_properties_part
+from fastattn.documents.office import XML_SPACE, Readers, format_of, translate_archive, translate_properties_part
 from fastattn.documents.texts import DocumentPlan
 from fastattn.documents.xml import Element, local_name, parse_xml, serialize_xml
 
 READ = {"cNvPr": ("descr", "title")}  # element -> attributes that people read: alternative texts
-DRAWN = frozenset("p")
+DRAWN, INLINE = frozenset("p"), frozenset(("is",))
 
 
 def translate_pptx(data: bytes, name: str) -> DocumentPlan:
@@ -28,23 +28,36 @@ def translate_xlsx(data: bytes, name: str) -> DocumentPlan:
 
     Formulas, names of sheets, and heads of tables stay, since formulas refer to them.
     """
+    heads = set[str]()
     readers: Readers = {
-        r"xl/sharedStrings\.xml": partial(_part, paragraphs=frozenset(("si",))),
-        r"xl/worksheets/[^/]*\.xml": partial(_part, paragraphs=frozenset(("is",))),
+        r"xl/tables/[^/]*\.xml": partial(_read_table, heads=heads),
+        r"xl/sharedStrings\.xml": partial(_part, paragraphs=frozenset(("si",)), excluded=heads),
+        r"xl/worksheets/[^/]*\.xml": partial(_part, paragraphs=INLINE, excluded=heads),
         r"xl/(charts|drawings)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
         r"docProps/core\.xml": translate_properties_part,
     }
     return translate_archive(data, name, "xl/workbook.xml", readers)
 
 
-def _part(data: bytes, name: str, paragraphs: frozenset[str]) -> DocumentPlan:
-    """A part of an archive. paragraphs: names of the elements that hold runs."""
+def _read_table(data: bytes, name: str, heads: set[str]) -> DocumentPlan:
+    """Add the texts that a table and its cells both have to ``heads``; nothing is translated."""
+    yield []
+    for column in parse_xml(data, name).iter("{*}tableColumn"):
+        heads |= {column.get(key, "").replace("_x000a_", "\n") for key in ("name", "totalsRowLabel")}
+    return data
+
+
+def _part(data: bytes, name: str, paragraphs: frozenset[str], excluded: Set[str] = frozenset()) -> DocumentPlan:
+    """A part of an archive. paragraphs: names of the elements that hold runs; excluded: texts that stay."""
+    if paragraphs == INLINE and b"is>" not in data:  # as in most sheets, which may be large
+        return data
     root = parse_xml(data, name)
     elements = list(root.iter())
     attributes = [
         (element, key) for element in elements for key in READ.get(local_name(element), ()) if element.get(key)
     ]
     run_paragraphs = [RunParagraph(element) for element in elements if local_name(element) in paragraphs]
+    run_paragraphs = [paragraph for paragraph in run_paragraphs if paragraph.texts[0].text not in excluded]
     texts = [text for paragraph in run_paragraphs for text in paragraph.texts]
     answers = iter((yield [Marked(element.get(key)) for element, key in attributes] + texts))
     for element, key in attributes:
@@ -62,7 +75,7 @@ class RunParagraph:
 
     def __init__(self, element: Element):
         self._element = element
-        formats = {child: _format_of(child) for child in element if _text_element(child) is not None}
+        formats = {child: format_of(child) for child in element if _text_element(child) is not None}
         lengths = Counter[bytes]()
         for run, run_format in formats.items():
             lengths[run_format] += len(_text_element(run).text or "")
@@ -117,19 +130,6 @@ def _text_element(run: Element) -> Element:
     if local_name(run) == "t":
         return run
     return next((child for child in run if local_name(child) == "t"), None) if local_name(run) == "r" else None
-
-
-def _format_of(run: Element) -> bytes:
-    """A run's properties without what a spell checker writes: its language, and whether it has seen the run."""
-    from lxml import etree
-
-    properties = next((child for child in run if local_name(child) == "rPr"), None)
-    if properties is None:
-        return b""
-    properties = copy.deepcopy(properties)
-    for key in ("lang", "altLang", "dirty", "err", "smtClean", "noProof"):
-        properties.attrib.pop(key, None)
-    return bytes(etree.tostring(properties, method="c14n", exclusive=True))
 
 
 def _set_text(run: Element, text: str) -> None:

@@ -101,7 +101,7 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Docum
         if not isinstance(record, dict):
             raise InputError(f"{name}, line {number}: expected a JSON object")
         paths = dict(path for field in fields for path in _texts_at(record, field))
-        spans = string_spans(line) if paths else {}
+        spans = dict(string_spans(line)) if paths else {}
         texts |= {(position + spans[path][0], position + spans[path][1]): text for path, text in paths.items()}
         position += len(line)
     if page.strip() and not texts:
@@ -130,9 +130,9 @@ def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
     return [((*path, outer), value)] if isinstance(value, str) else []
 
 
-def string_spans(text: str) -> dict[Path, tuple[int, int]]:
-    """Path -> [start, end) of each string value in a JSON text; a repeated name has its last value."""
-    spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
+def string_spans(text: str) -> Iterator[tuple[Path, tuple[int, int]]]:
+    """(path, [start, end)) of each string value in a JSON text; values of a repeated name have the same path."""
+    path, is_key = list[Any](), False
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', text):
         match token[0]:
             case "{" | "[" as bracket:
@@ -146,5 +146,4 @@ def string_spans(text: str) -> dict[Path, tuple[int, int]]:
             case _ if is_key:
                 path[-1], is_key = json.loads(token[0]), False
             case _:
-                spans[tuple(path)] = token.span()
-    return spans
+                yield tuple(path), token.span()

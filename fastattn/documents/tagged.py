@@ -45,7 +45,7 @@ OUTLINE = XmlRules()
 
 def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> DocumentPlan:
     """Translate the text's sentences; attributes, comments and CDATA stay."""
-    tokens = _tokens(decode_text(data, name))
+    tokens = xml_tokens(decode_text(data, name))
     closers = match_tags([(token.kind, token.name) for token in tokens])
     inline, sentences, index = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
     while index < len(tokens):
@@ -64,7 +64,7 @@ def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> Document
     return "".join(map(_render_sentence, sentences, texts, answers)).encode()
 
 
-def _tokens(source: str) -> list[XmlToken]:
+def xml_tokens(source: str) -> list[XmlToken]:
     tokens, position, absent = list[XmlToken](), 0, set[str]()  # absent: ends of sections that do not follow any more
     while position < len(source):
         end, kind, name = _section_end(source, position, absent), "kept", ""

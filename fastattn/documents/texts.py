@@ -16,6 +16,7 @@ from fastattn.text.translation import is_spaceless
 # A document's translation in progress: it yields texts, is sent their translations, and returns the new document.
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
 # Python's codecs that no document may name as its charset.
+MOST_TAGS = 2_000_000  # of a page, or of a part of an archive
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
 
 
@@ -42,6 +43,12 @@ def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:
     if "\0" in text:
         raise InputError(f"{name}: a NUL byte, so this is not text")
     return text
+
+
+def check_tags(data: bytes, name: str) -> None:
+    """InputError for tags whose elements would take far more memory than an archive's bytes may."""
+    if data.count(b"<") > MOST_TAGS:
+        raise InputError(f"{name}: has more than {MOST_TAGS:,} tags")
 
 
 def lines_of(text: str) -> list[str]:

@@ -136,7 +136,7 @@ def translate_document(
     arguments |= {"extras": extras} if form in ("md", "docx", "odt") else {}
     language = language or options.get("target_lang")
     arguments |= {"language": iso_code(language)} if isinstance(language, str) and form in LANGUAGE_FORMS else {}
-    arguments |= {"charset": "utf-8"} if bom and form == "html" else {}
+    arguments |= {"charset": "utf-8"} if bom and form in ("html", "tex") else {}
     arguments |= {"rules": rules} if rules is not None else {}
     arguments |= {"fuzzy": True} if mark_fuzzy and form in REVIEWED_FORMS else {}
     plan = _TRANSLATE_FUNCTIONS[form](content if form in TEXT_FORMS else data, name, **arguments)

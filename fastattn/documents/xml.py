@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastattn.documents.marks import Mark, Marked
-from fastattn.documents.texts import reports_missing_library
+from fastattn.documents.texts import check_tags, reports_missing_library
 from fastattn.errors import InputError
 
 Element = Any  # of lxml, which has no types
@@ -15,6 +15,7 @@ def parse_xml(data: bytes, name: str) -> Element:
     with reports_missing_library("XML"):
         from lxml import etree
 
+    check_tags(data, name)
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
     try:
         root = etree.fromstring(data, parser)

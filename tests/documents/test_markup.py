@@ -27,13 +27,32 @@ LATEX = [
     (r"\unknown{a b} c d", r"\unknown{a b} d c"),
     (r"a \verb|b c| d", r"d \verb|b c| a"),
     ("a b\r\n\r\nc d", "b a\r\n\r\nd c"),
+    (
+        "%\\title{x y}\n\\title[x y]{a\\thanks{b c} \\emph{d e}}\\author{x y}\\date{x y}\n\\begin{document}\nf g",
+        "%\\title{x y}\n\\title[x y]{\\emph{e d} a\\thanks{c b}}\\author{x y}\\date{x y}\n\\begin{document}\ng f",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("source", "expected"), LATEX)
 def test_latex(source, expected):
-    page = "\\title{x y}\n\\begin{document}\n%s\n\\end{document}\nx y"
+    page = "\\author{x y}\n\\begin{document}\n%s\n\\end{document}\nx y\\footnote{x y}"
+    page = "%s" if "\\begin{document}" in source else page
     assert translate_document(Backwards(), (page % source).encode(), "tex").decode() == page % expected
+
+
+class Chinese(Backwards):
+    def translate_iter(self, texts, **options):
+        yield from ("\u597d" for _ in texts)
+
+
+@pytest.mark.parametrize(("codec", "name"), [("latin-1", "latin1"), ("mac-roman", "applemac"), ("cp1252", "ansinew")])
+def test_a_latex_file_in_the_encoding_that_it_names(codec, name):
+    page = "%% \\usepackage[utf8]{inputenc}\n\\usepackage[%s]{inputenc}\n\\begin{document}\n%s\n\\end{document}"
+    source, expected = page % (name, "a \xe9"), page % (name, "\xe9 a")
+    assert translate_document(Backwards(), source.encode(codec), "tex") == expected.encode(codec)
+    assert translate_document(Backwards(), source.encode("utf-8-sig"), "tex") == expected.encode("utf-8-sig")
+    assert translate_document(Chinese(), source.encode(codec), "tex") == (page % ("utf8", "\u597d")).encode()
 
 
 RTF = [
@@ -50,6 +69,14 @@ RTF = [
     ("a\nb c", "c ab"),
     (r"{\uc0 a\u8217 b c} d", r"d {\uc0 c a{\uc1\u8217?}b}"),
     (r"\uc- a b", r"\uc- b a"),
+    (r"a b{\footnote c d\par e {\b f}} g", r"g b{\footnote d c\par {\b f} e} a"),
+    (
+        r"a b{\super\chftn{\footnote\pard {\super\chftn } c d}} e",
+        r"e b{\super\chftn{\footnote\pard {\super\chftn } d c}} a",
+    ),
+    (r"{\*\x{\footnote a b}}c d", r"{\*\x{\footnote a b}}d c"),
+    (r"{\pict\bin5 }}{{a}a b\bin3 c}{ d", r"{\pict\bin5 }}{{a}d b\bin3 c}{ a"),
+    (r"{\bin4 {a b}c d", r"{\bin4 {a b}d c"),
 ]
 
 
@@ -60,6 +87,16 @@ def test_rtf(source, expected):
     if "u-10179" in source:
         expected = expected.replace("\\u-10179?\\u-8704?", "{\\uc1\\u-10179?\\u-8704?}")
     assert found == page % expected
+
+
+@pytest.mark.parametrize(
+    ("number", "codec"),
+    [(10000, "mac-roman"), (28605, "iso8859-15"), (936, "gbk"), (65001, "utf-8"), (10029, "mac-latin2")],
+)
+def test_code_pages_of_rtf(number, codec):
+    page = "{{\\rtf1\\ansi\\ansicpg{} {}}}"
+    found = translate_document(Backwards(), page.format(number, "a \xfc").encode(codec), "rtf").decode()
+    assert found == page.format(number, "{\\uc1\\u252?} a")
 
 
 RST = [
@@ -83,6 +120,14 @@ RST = [
     ("a :ref:`b c` d |e| f_\n", "f_ |e| d :ref:`b c` a\n"),
     (".. deprecated:: 1.0\n   a b\n", ".. deprecated:: 1.0\n   b a\n"),
     (".. glossary::\n\n   x\n     a b\n", ".. glossary::\n\n   x\n     b a\n"),
+    (
+        ".. class:: f(a, b)\n   g(a, b)\n   :x: c d\n\n   a b\n\n   .. py:method:: h(a, b)\n\n      :param x: c d\n",
+        ".. class:: f(a, b)\n   g(a, b)\n   :x: c d\n\n   b a\n\n   .. py:method:: h(a, b)\n\n      :param x: d c\n",
+    ),
+    (
+        ".. option:: -x a b\n.. data:: x (a b)\n\n   a b::\n\n     c d\n\ne f\n",
+        ".. option:: -x a b\n.. data:: x (a b)\n\n   b a::\n\n     c d\n\nf e\n",
+    ),
 ]
 
 
@@ -124,6 +169,7 @@ def test_ass(source, expected):
         ("tex", r"a \emph{b} $c$ {"),
         ("tex", r"\( \[ $ a"),
         ("rtf", r"{\b a} \'e9 \u8217?"),
+        ("rtf", r"{\footnote {\b a} \bin1 {"),
         ("rst", "a *b `c **d "),
         *(("rst", piece * 10) for piece in ("a.", "::", "a -a ")),
         ("ass", " " * 20),

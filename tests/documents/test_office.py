@@ -2,11 +2,12 @@
 
 import io
 import re
+import tracemalloc
 import zipfile
 
 import pytest
 
-from fastattn.documents import office
+from fastattn.documents import office, texts
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
 from tests.documents.archives import W, archive, docx, epub, odt, parts_of, run
@@ -190,10 +191,9 @@ def test_what_is_damaged(monkeypatch):
     torn = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
     at = torn.index(b"word/document.xml") + 40
     torn[at : at + 20] = bytes(20)
-    torn_lzma = bytearray(archive({"word/document.xml": bytes(range(256))}, packed=zipfile.ZIP_LZMA))
-    at = torn_lzma.index(b"word/document.xml") + 30
-    torn_lzma[at : at + 20] = bytes(20)
+    with_lzma = archive({"word/document.xml": bytes(range(256))}, packed=zipfile.ZIP_LZMA)
     monkeypatch.setattr(office, "LARGEST_ARCHIVE", 1 << 20)
+    monkeypatch.setattr(texts, "MOST_TAGS", 7)
     large = archive({"word/document.xml": b" " * (2 << 20)})
     assert len(large) < 5000
     for form, data, message in (
@@ -202,7 +202,7 @@ def test_what_is_damaged(monkeypatch):
         ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
         ("epub", b"", "^a: cannot be unpacked: "),
         ("docx", bytes(torn), "^a: cannot be unpacked: "),
-        ("docx", bytes(torn_lzma), "^a: cannot be unpacked: Corrupt input data"),
+        ("docx", with_lzma, "^a: has a part 'word/document.xml' that is neither stored nor deflated$"),
         (
             "docx",
             archive({"word/document.xml": "<w:p/>", "../x": ""}),
@@ -216,6 +216,19 @@ def test_what_is_damaged(monkeypatch):
         ("epub", archive({"META-INF/container.xml": "", "a\\..\\x": ""}), "which is outside its folder$"),
         ("epub", archive({"META-INF/container.xml": "", "c:x": ""}), "which is outside its folder$"),
         ("docx", large, "^a: unpacked it is larger than 1,048,576 bytes$"),
+        ("docx", archive({"word/document.xml": "<a/>" * 8}), "^a, word/document.xml: has more than 7 tags$"),
+        ("epub", epub(one="<p>" * 8), "^a, one.xhtml: has more than 7 tags$"),
     ):
         with pytest.raises(InputError, match=message):
             translate_document(Backwards(), data, form, name="a")
+
+
+def test_a_part_that_is_longer_than_it_says():
+    """No more is unpacked than it says, 64 bytes."""
+    data = archive({"word/document.xml": b" " * (64 << 20)})
+    data = data.replace((64 << 20).to_bytes(4, "little"), (64).to_bytes(4, "little"))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="^a: cannot be unpacked: Bad CRC-32"):
+        translate_document(Backwards(), data, "docx", name="a")
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()

@@ -24,6 +24,7 @@ WRITTEN = [
         '{"@@locale": "en", "@a": {"d": "x y"}, "a": "b\\u00e9 c"}',
         '{"@@locale": "pt", "@a": {"d": "x y"}, "a": "c bé"}',
     ),
+    ("json", '{"a": "b c", "a": {"d": "e f", "d": "g h"}}', '{"a": "c b", "a": {"d": "f e", "d": "h g"}}'),
     ("json", '{"a": "x {{name}} y", "b": "<b>c d</b> e"}', '{"a": "y {{name}} x", "b": "e <b>d c</b>"}'),
     ("yaml", "en:\n  a: b c # d e\n  f: 'it''s g'\n", "pt:\n  a: c b # d e\n  f: 'g it''s'\n"),
     (
@@ -54,20 +55,24 @@ def test_properties_in_latin_1():
     assert translate_document(Backwards(), "a=b c\xe9\n".encode("latin-1"), "properties") == b"a=c\\u00e9 b\n"
 
 
-def test_android():
-    page = (
-        "<resources xmlns:x='urn:oasis:names:tc:xliff:document:1.2'>"
-        "<string name='a'>It\\'s <b>one  two</b>\n  x</string>"
-        "<string name='b' translatable='false'>a b</string><string name='c'>@string/a</string>"
-        "<string name='d'>to <x:g id='n'>%1$s a</x:g> b</string>"
-        "<plurals name='e'><item quantity='one'>a b</item></plurals>"
-        "<string-array name='f'><item>\"c d\"</item></string-array><color name='g'>a b</color></resources>"
-    )
-    found = translate_document(Backwards(), page.encode(), "android").decode()
-    assert '<string name="a">x <b>two one</b> It\\\'s</string>' in found
-    assert '<string name="b" translatable="false">a b</string><string name="c">@string/a</string>' in found
-    assert '<x:g id="n">%1$s a</x:g>' in found and '<item quantity="one">b a</item>' in found
-    assert '<item>d c</item></string-array><color name="g">a b</color>' in found
+ANDROID = [
+    ("<string name='a'>It\\'s <b>one  two</b>\n  x</string>", "<string name='a'>x <b>two one</b> It\\'s</string>"),
+    ("<string translatable='false'>a b</string><string>@string/a</string>", None),
+    ("<string>a <x:g>%1$s <b>b c</b></x:g> d</string>", "<string>d <x:g>%1$s <b>b c</b></x:g> a</string>"),
+    ("<plurals><item quantity='one'>a b</item></plurals>", "<plurals><item quantity='one'>b a</item></plurals>"),
+    ('<string-array><item>"c d"</item></string-array>', "<string-array><item>d c</item></string-array>"),
+    ('<color>a b</color><string/><string></string><string>"12"</string>', None),
+    ("<string>a &lt; &#233; b<!-- c --></string>", "<string>b \xe9 &lt; a<!-- c --></string>"),
+    ("<string >a<![CDATA[ < b]]></string\n>", "<string >b &lt; a</string\n>"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), ANDROID)
+@pytest.mark.parametrize("head", ["", "\ufeff", "<?xml version='1.0'  encoding='ISO-8859-1' ?>\r\n<!-- a <b> -->"])
+def test_android(source, expected, head):
+    page = head + "<resources\txmlns:x='urn:oasis:names:tc:xliff:document:1.2'>\r\n%s</resources>\r\n<!-- a b -->\n"
+    found = translate_document(Backwards(), (page % source).encode(), "android")
+    assert found.decode("latin-1" if "ISO" in head else "utf-8") == page % (expected or source)
 
 
 CATALOG = {

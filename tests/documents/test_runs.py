@@ -1,7 +1,7 @@
 """Presentations and workbooks."""
 
 from fastattn import translate_document
-from tests.documents.archives import parts_of, pptx, xlsx
+from tests.documents.archives import X, archive, parts_of, pptx, xlsx
 from tests.documents.backwards import Backwards
 
 
@@ -34,3 +34,14 @@ def test_cells():
     assert '<r><rPr><b/></rPr><t xml:space="preserve">c b </t></r><r><t>a</t></r>' in shared
     assert "<is><t>y x</t></is>" in sheet and "<f>SUM(A1 B2)</f>" in sheet
     assert "one two" in found["xl/workbook.xml"]
+
+
+def test_heads_of_tables_stay():
+    strings = "<si><t>a b</t></si><si><r><t>c\n</t></r><r><t>d</t></r></si><si/><si><t>e f</t></si><si><t>g h</t></si>"
+    parts: dict[str, str | bytes] = {**parts_of(xlsx(strings, '<row><c t="inlineStr"><is><t>a b</t></is></c></row>'))}
+    columns = "<tableColumn name='a b'/><tableColumn name='c_x000a_d' totalsRowLabel='e f'/>"
+    parts["xl/tables/table1.xml"] = f"<table {X} name='g h'><tableColumns>{columns}</tableColumns></table>"
+    found = parts_of(translate_document(Backwards(), archive(parts), "xlsx"))
+    assert "<is><t>a b</t></is>" in found["xl/worksheets/sheet1.xml"]
+    assert found["xl/tables/table1.xml"] == parts["xl/tables/table1.xml"] and list(found) == list(parts)
+    assert found["xl/sharedStrings.xml"].endswith(f"{strings.replace('g h', 'h g')}</sst>")

@@ -95,9 +95,9 @@ DOCUMENTS = {
     ),
     "rst": (f"{KEPT}\n{'=' * len(KEPT)}\n\n12\n", [KEPT], f"now http://a.org/x see\n{'=' * len(KEPT)}\n\n12\n"),
     "tex": (
-        f"\\title{{x}}\n\\begin{{document}}\n{KEPT}\n\n12 $a$\n\\end{{document}}\n",
+        f"\\author{{x}}\n\\begin{{document}}\n{KEPT}\n\n12 $a$\n\\end{{document}}\n",
         [KEPT],
-        "\\title{x}\n\\begin{document}\nnow http://a.org/x see\n\n12 $a$\n\\end{document}\n",
+        "\\author{x}\n\\begin{document}\nnow http://a.org/x see\n\n12 $a$\n\\end{document}\n",
     ),
     "rtf": (f"{{\\rtf1 {KEPT}\\par 12}}", [KEPT], "{\\rtf1 now http://a.org/x see\\par 12}"),
     "ass": (
@@ -113,8 +113,7 @@ DOCUMENTS = {
     "android": (
         f"<resources><string name='a'>{KEPT}</string></resources>",
         [KEPT],
-        "<?xml version='1.0' encoding='UTF-8'?>\n"
-        '<resources><string name="a">now http://a.org/x see</string></resources>',
+        "<resources><string name='a'>now http://a.org/x see</string></resources>",
     ),
     "csv": (f"a,b\n{KEPT},x y\n12,x y\n", [KEPT], "a,b\nnow http://a.org/x see,x y\n12,x y\n"),
     "tsv": (f"a\tb\n{KEPT}\tx y\n12\tx y\n", [KEPT], "a\tb\nnow http://a.org/x see\tx y\n12\tx y\n"),

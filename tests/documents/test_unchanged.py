@@ -55,17 +55,17 @@ SOURCES = [
 ]  # fmt: skip
 RST = [
     "- ", "1. ", ".. note:: ", ".. code::\n\n   ", "   ", "=====\n", "``a b``", "`one <x>`_", "**two**", "*three*",
-    "::\n\n", ":a: ", "| ", "+--+\n", ">>> one\n", "|x|", "one_", "\\*", ".. [1] ",
+    "::\n\n", ":a: ", "| ", "+--+\n", ">>> one\n", "|x|", "one_", "\\*", ".. [1] ", ".. function:: f(a)\n\n   ",
 ]  # fmt: skip
 LATEX = [
     "\\section{one two}", "\\emph{", "}", "{\\bf ", "$x^2$", "\\cite{a}", "\\footnote{one two}", "\\begin{quote}",
     "\\end{quote}", "\\begin{verbatim}", "\\end{verbatim}", "\\begin{document}", "\\end{document}", "\\item ", "\\\\",
-    "\\'e", "\\verb|a b|", "\\LaTeX{}", "~", "---", "\\%", "$",
+    "\\'e", "\\title{one \\thanks{two}}", "\\verb|a b|", "\\LaTeX{}", "~", "---", "\\%", "$",
 ]  # fmt: skip
 RTF = [
     "\\par ", "{\\b ", "\\b ", "\\b0 ", "}", "\\'e9", "\\u8217?", "\\u-10179?\\u-8704?", "{\\*\\x one}",
     "{\\footnote one}",
-    "\\tab", "\\{", "\\~", "{\\field{\\*\\fldinst x}{\\fldrslt one}}", "\\uc0", "\\emdash ", "\n",
+    "{\\pict\\bin2 }{}", "\\tab", "\\{", "\\~", "{\\field{\\*\\fldinst x}{\\fldrslt one}}", "\\uc0", "\\emdash ", "\n",
 ]  # fmt: skip
 ASS = [
     "\nDialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,",
@@ -87,7 +87,10 @@ CELLS = [
     "<r><rPr><b/></rPr><t xml:space='preserve'> two </t></r>",
     "<rPh sb='0' eb='1'><t>x</t></rPh>",
 ]
-RESOURCES = ["one", " two", "&amp;", "%s", "\\'", "\\n", '"', "<b>x</b>", "<xliff:g id='1'>%1$s</xliff:g>", "  "]
+RESOURCES = [
+    "one", " two", "&amp;", "%s", "\\'", "\\n", '"', "<b>x</b>", "<![CDATA[<y>]]>", "<!-- <b> -->",
+    "<xliff:g id='1'>%1$s</xliff:g>", "  ",
+]  # fmt: skip
 PIECES = {
     "rst": TEXTS + ENDS + SIGNS + RST,
     "tex": TEXTS + ENDS + SIGNS + LATEX,
@@ -171,11 +174,7 @@ def test_a_translation_that_changes_nothing_gives_the_document_back(form):
     def check(document):
         data = document if isinstance(document, bytes) else document.encode()
         found = translate_document(Unchanged(), data, form, fields=["a"] if form in FIELD_FORMS else [])
-        if form == "android":
-            assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(
-                etree.fromstring(data), method="c14n"
-            )
-        elif form == "xliff":
+        if form == "xliff":
             data = re.sub(rb"(<source>(.*?)</source>)", rb"\1<target>\2</target>", data, flags=re.DOTALL)
             assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(
                 etree.fromstring(data), method="c14n"
