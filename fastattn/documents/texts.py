@@ -50,7 +50,7 @@ def lines_of(text: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def reports_missing_library(form: str) -> Iterator[None]:
+def reports_missing_library(form: str, extra: str = "documents") -> Iterator[None]:
     """Turn the ImportError of a library that a form needs into a FastattnError."""
     try:
         yield
