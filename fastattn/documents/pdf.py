@@ -156,4 +156,5 @@ def _begins_paragraph(paragraph: Sequence[TextLine], line: TextLine, right: floa
             return not is_centred
     word = line.text[:1] if is_spaceless(line.text[0]) else line.text.split()[0] + " "
     has_room = right - last.right > len(word) * (line.right - line.left) / len(line.text) + line.size / 2
-    return has_room and not (line.text[0].islower() and _OPEN_END.search(last.text))
+    goes_on = last.text[-1] == "-" or (line.text[0].islower() and _OPEN_END.search(last.text))
+    return has_room and not goes_on

@@ -55,7 +55,7 @@ def reports_missing_library(form: str, extra: str = "documents") -> Iterator[Non
     try:
         yield
     except ImportError as error:
-        raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[documents]'") from None
+        raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[{extra}]'") from None
 
 
 def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
