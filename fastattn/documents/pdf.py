@@ -55,9 +55,11 @@ def translate_pdf(data: bytes, name: str, language: str | None = None) -> Docume
         reason = "it has a password" if error.err_code == _WRONG_PASSWORD else error
         raise InputError(f"{name}: cannot be read as PDF: {reason}") from None
     if (empty_count := sum(not text for text, _ in pages)) == len(pages):
-        raise InputError(f"{name}: expected text, its pages have none, as scans: let a program recognize it first")
+        raise InputError(
+            f"{name}: expected text, found pictures alone (a scan?): let a program recognize the text first"
+        )
     if empty_count:
-        warn(f"{name}: {counted(empty_count, 'page')} of {len(pages):,} without text; what pictures say stays")
+        warn(f"{name}: {counted(empty_count, 'page')} of {len(pages):,} without text (a scan?): they stay pictures")
     rows = (f'<section>\n<img alt="" src="{n}">\n<div>\n{text}</div>\n</section>' for n, (text, _) in enumerate(pages))
     head = f'<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>'
     source = "\n".join(

@@ -119,7 +119,7 @@ PASSWORD = f"/Encrypt<</Filter/Standard/V 1/R 2/P -4/O<{'00' * 32}>/U<{'00' * 32
 REFUSED = {
     b"no PDF": "a.pdf: cannot be read as PDF: Failed to load document .PDFium: Data format error..",
     pdf([], trailer=PASSWORD): "a.pdf: cannot be read as PDF: it has a password",
-    pdf([], []): "a.pdf: expected text, its pages have none, as scans: let a program recognize it first",
+    pdf([], []): "a.pdf: expected text, found pictures alone .a scan..: let a program recognize the text first",
     pdf([], [], []): "a.pdf: expected at most 2 pages, it has 3",
 }
 
@@ -129,7 +129,7 @@ def test_what_is_refused(monkeypatch):
     for data, told in REFUSED.items():
         with pytest.raises(InputError, match=f"^{told}$"):
             translate_document(Unchanged(), data, "pdf", name="a.pdf")
-    with pytest.warns(UserWarning, match="^a.pdf: 1 page of 2 without text; what pictures say stays$"):
+    with pytest.warns(UserWarning, match=r"^a.pdf: 1 page of 2 without text \(a scan\?\): they stay pictures$"):
         translate_document(Unchanged(), pdf(below("one"), []), "pdf", name="a.pdf")
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     with pytest.raises(FastattnError, match=r"^PDF needs pypdfium2: pip install 'fastattn\[pdf\]'$"):
