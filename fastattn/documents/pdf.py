@@ -17,17 +17,17 @@ from fastattn.printable import counted
 from fastattn.system.png import png_address
 from fastattn.text.translation import is_spaceless
 
-MOST_PAGES, MOST_PIXELS_ACROSS, MOST_PIXELS_DOWN = 1000, 1000, 2000
+MOST_PAGES, MOST_PIXELS_ACROSS, MOST_PIXELS_DOWN, LONGEST_LINE = 1000, 1000, 2000, 1000
 _PDFIUM, _WRONG_PASSWORD = threading.Lock(), 4  # PDFium is for one thread at a time
 _STYLE = (
     "section{display:grid;grid-template-columns:1fr 1fr;gap:2em;break-after:page;font:1em/1.4 sans-serif}"
     "img{width:100%;border:1px solid #ccc}h2{font-size:1.2em}@media(max-width:50em){section{display:block}}"
 )
 _HYPHENS, _CONTROLS = "\x02\xad\ufffe", re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\xad\ufffe\uffff]")
-_LEADERS, _CONTENTS = re.compile(r"(?:\s*\.){4,}\s*"), re.compile(r" … \w*$")
+_LEADERS, _CONTENTS = re.compile(r"(?:\s*\.){4,}\s*"), re.compile(r" …(?: \w+)?$")
 _BULLET = re.compile(r"(?:[•‣▪●◦*–-]|\(?(?:\d{1,3}|[a-z])[.)])(?:\s|$)")
 _END_HYPHEN, _LINE_END = re.compile(r"(?<=\w)-\n(?=(\w))"), re.compile(r"(?<=(.))\n(?=(.))")
-_OPEN_END = re.compile(r"[^.!?:;…。！？\"'»”’)\]]$")  # of a line in which no sentence ends
+_SENTENCE_ENDS = ".!?:;…。！？\"'»”’)]"
 
 
 class TextLine(NamedTuple):
@@ -55,17 +55,16 @@ def translate_pdf(data: bytes, name: str, language: str | None = None) -> Docume
         reason = "it has a password" if error.err_code == _WRONG_PASSWORD else error
         raise InputError(f"{name}: cannot be read as PDF: {reason}") from None
     if (empty_count := sum(not text for text, _ in pages)) == len(pages):
-        raise InputError(
-            f"{name}: expected text, found pictures alone (a scan?): let a program recognize the text first"
-        )
+        raise InputError(f"{name}: expected text, found pictures alone (a scan?): let a program recognize it first")
     if empty_count:
         warn(f"{name}: {counted(empty_count, 'page')} of {len(pages):,} without text (a scan?): they stay pictures")
-    rows = (f'<section>\n<img alt="" src="{n}">\n<div>\n{text}</div>\n</section>' for n, (text, _) in enumerate(pages))
-    head = f'<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>'
-    source = "\n".join(
-        ('<!DOCTYPE html>\n<html lang="">\n<head>', head, "</head>\n<body>", *rows, "</body>\n</html>\n")
+    rows = (
+        f'<section>\n<img alt="" src="{n}">\n<div dir="auto">\n{text}</div>\n</section>'
+        for n, (text, _) in enumerate(pages)
     )
-    source = _CONTROLS.sub("", source.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    head = f'<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>'
+    parts = '<!DOCTYPE html>\n<html lang="">\n<head>', head, "</head>\n<body>", *rows, "</body>\n</html>\n"
+    source = _CONTROLS.sub("", "\n".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     page = yield from translate_html(source.encode(), name, language)
     return re.sub(rb'(?<=<img alt="" src=")\d+', lambda number: pages[int(number[0])][1].encode(), page)
 
@@ -76,9 +75,8 @@ def _read_page(page: Any) -> tuple[str, str]:
     usual_size = median([line.size for line in lines for _ in line.text] or [0.0])
     for paragraph in _paragraphs(lines):
         tag = "h2" if paragraph[0].size > 1.2 * usual_size else "p"
-        joined = _END_HYPHEN.sub(
-            lambda match: "-" * (not match[1].islower()), "\n".join(line.text for line in paragraph)
-        )
+        joined = "\n".join(line.text for line in paragraph)
+        joined = _END_HYPHEN.sub(lambda match: "-" * (not match[1].islower()), joined)
         joined = _LINE_END.sub(lambda match: " " * (not any(map(is_spaceless, match.groups()))), joined)
         text += f"<{tag}>{html.escape(joined, quote=False)}</{tag}>\n"
     width, height = page.get_size()
@@ -101,25 +99,29 @@ def _lines(page: Any) -> Iterator[TextLine]:
     middle = (min((place[0] for place in places), default=0) + max((place[2] for place in places), default=0)) / 2
     boxes = list[tuple[float, ...]]()  # places of the characters of ``text`` that are seen
     for character, box in zip((*characters, "\0"), (*places, (math.inf, 0, math.inf, 0))):
-        if character in "\r\n":
-            ends = True
-            continue
+        ends = ends or (bool(boxes) and character in "\r\n")
         if boxes and not character.isspace():
             before, size = text.rstrip(), max(box[3] - box[1], boxes[-1][3] - boxes[-1][1])
             gap, step = box[0] - boxes[-1][2], abs(box[1] - boxes[-1][1])
-            goes_on = _BULLET.fullmatch(before) or (character.islower() and _OPEN_END.search(before))
+            goes_on = _BULLET.fullmatch(before) or (character.islower() and before[-1] not in _SENTENCE_ENDS)
             widest = 4 if goes_on and not boxes[-1][2] < middle < box[0] else 0.25 if ends else 1.5
-            if gap > widest * size or (ends and (step > 0.6 * size or gap < -0.25 * size)) or before[-1] in _HYPHENS:
-                text = " ".join("".join("-" if character in _HYPHENS else character for character in before).split())
-                lefts, bottoms, rights, tops = zip(*boxes)
-                left, bottom, right = min(lefts), median(bottoms), max(rights)
-                column = 2 if left < middle < right else int(left >= middle)
-                size = max(median(tops) - bottom, 0.1)
-                yield TextLine(_LEADERS.sub(" … ", _CONTROLS.sub("", text)), left, right, bottom, size, column)
+            is_off = gap > widest * size or (ends and (step > 0.6 * size or gap < -0.25 * size))
+            if is_off or before[-1] in _HYPHENS or len(text) > LONGEST_LINE:
+                yield _text_line(before, boxes, middle)
                 text, boxes = "", []
-            text, ends = text + " " * (ends and gap > 0.25 * size), False
+            elif ends:
+                text = before + " " * (gap > 0.25 * size)
+            ends = False
         text += character
         boxes += [] if character.isspace() else [box]
+
+
+def _text_line(text: str, boxes: Sequence[tuple[float, ...]], middle: float) -> TextLine:
+    text = _CONTROLS.sub("", "".join("-" if character in _HYPHENS else character for character in text))
+    text = _LEADERS.sub(" … ", " ".join(text.split())).strip()
+    (left, *_), bottoms, (*_, right), tops = (sorted(side) for side in zip(*boxes))
+    bottom, column = median(bottoms), 2 if left < middle < right else int(left >= middle)
+    return TextLine(text, left, right, bottom, max(median(tops) - bottom, 0.1), column)
 
 
 def _in_reading_order(lines: list[TextLine]) -> list[TextLine]:
@@ -158,5 +160,5 @@ def _begins_paragraph(paragraph: Sequence[TextLine], line: TextLine, right: floa
             return not is_centred
     word = line.text[:1] if is_spaceless(line.text[0]) else line.text.split()[0] + " "
     has_room = right - last.right > len(word) * (line.right - line.left) / len(line.text) + line.size / 2
-    goes_on = last.text[-1] == "-" or (line.text[0].islower() and _OPEN_END.search(last.text))
+    goes_on = last.text[-1] == "-" or (line.text[0].islower() and last.text[-1] not in _SENTENCE_ENDS)
     return has_room and not goes_on

@@ -64,6 +64,8 @@ PARAGRAPHS = {
         [" ".join(LEFT), " ".join(RIGHT)],
     ),
     "signs": (below("a <b> & c"), ["a &lt;b&gt; &amp; c"]),
+    "unseen characters": (below(FULL, r"\001 \001", FULL), [f"{FULL} {FULL}"]),
+    "a line without an end": (below("word" * 300), ["word" * 250 + "w", "ord" + "word" * 49]),
 }
 
 
@@ -119,7 +121,7 @@ PASSWORD = f"/Encrypt<</Filter/Standard/V 1/R 2/P -4/O<{'00' * 32}>/U<{'00' * 32
 REFUSED = {
     b"no PDF": "a.pdf: cannot be read as PDF: Failed to load document .PDFium: Data format error..",
     pdf([], trailer=PASSWORD): "a.pdf: cannot be read as PDF: it has a password",
-    pdf([], []): "a.pdf: expected text, found pictures alone .a scan..: let a program recognize the text first",
+    pdf([], []): "a.pdf: expected text, found pictures alone .a scan..: let a program recognize it first",
     pdf([], [], []): "a.pdf: expected at most 2 pages, it has 3",
 }
 
