@@ -154,11 +154,11 @@ def _begins_paragraph(paragraph: Sequence[TextLine], line: TextLine, right: floa
     last, shift = paragraph[-1], line.left - paragraph[-1].left
     if _BULLET.match(line.text) or _CONTENTS.search(last.text):
         return True
+    if last.text[-1] == "-" or (line.text[0].islower() and last.text[-1] not in _SENTENCE_ENDS):
+        return False
     if abs(shift) > 0.8 * line.size:
         is_centred = abs(shift + line.right - last.right) < line.size
         if is_centred or len(paragraph) > 1 or (shift > 0 and not _BULLET.match(last.text)):
             return not is_centred
     word = line.text[:1] if is_spaceless(line.text[0]) else line.text.split()[0] + " "
-    has_room = right - last.right > len(word) * (line.right - line.left) / len(line.text) + line.size / 2
-    goes_on = last.text[-1] == "-" or (line.text[0].islower() and last.text[-1] not in _SENTENCE_ENDS)
-    return has_room and not goes_on
+    return right - last.right > len(word) * (line.right - line.left) / len(line.text) + line.size / 2

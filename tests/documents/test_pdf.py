@@ -39,6 +39,7 @@ PARAGRAPHS = {
         ],
     ),
     "an indent": (below(f">{FULL}", FULL, f">{FULL}", FULL), [f"{FULL} {FULL}"] * 2),
+    "a verse": (below(FULL, ">goes on here", FULL), [f"{FULL} goes on here", FULL]),
     "a short line": (below(WIDE, "ends.", WIDE, "Ends."), [f"{WIDE} ends.", f"{WIDE} Ends."]),
     "a gap": (below(FULL, FULL) + below(FULL, FULL, top=660), [f"{FULL} {FULL}"] * 2),
     "double spacing": (below(FULL, FULL, FULL, step=24), [f"{FULL} {FULL} {FULL}"]),
