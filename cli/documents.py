@@ -44,6 +44,8 @@ def plan_documents(
             return None
         if as_lines:
             raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {form}: --format txt?")
+        if form == "pdf" and target is not None and form_of(target) == "pdf":
+            raise click.UsageError(f"the translation of a PDF is an HTML page: give -o NAME.html, not {target}")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
         return [DocumentFile(source or "-", None, str(form), size)]
     if source is None or target is not None or as_lines:
@@ -55,6 +57,8 @@ def plan_documents(
     documents, done_files, skipped_files, begin_ns = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files_in(Path(source), Path(folder)):
         file_form, output = form or form_of(path), folder / path.relative_to(source)
+        if file_form == "pdf":
+            output = output.with_name(f"{output.name}.html")  # a.pdf.html, since there may be an a.html
         if file_form is None or (not form and (file_form in NAMED_FORMS or (file_form in FIELD_FORMS and not fields))):
             skipped_files += 1
         elif output.exists() and output.stat().st_mtime_ns >= max(begin_ns, path.stat().st_mtime_ns):
@@ -108,8 +112,13 @@ def translate_documents(
 
     if fields and not any(document.form in FIELD_FORMS for document in documents):
         raise click.UsageError("--fields is for csv, tsv and jsonl")
-    if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
+    hidden_forms = (*ARCHIVES, "pdf")
+    if output.is_terminal() and any(
+        document.target is None and document.form in hidden_forms for document in documents
+    ):
         raise click.UsageError("this would be no text: give -o FILE")
+    if any(document.form == "pdf" for document in documents):
+        say("fastattn: a PDF becomes HTML: layout, tables and figures are in pictures of its pages alone", err=True)
     failure_count, first_error = 0, ""
     translator = ProgressTranslator(translator, progress, sum(document.size for document in documents))
     for document in documents:

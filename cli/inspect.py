@@ -30,6 +30,7 @@ _NOTABLE_FEATURES = (
 # Extra of the package -> what the extra adds.
 _EXTRAS = {
     "documents": "Markdown, Word, OpenDocument, EPUB, XLIFF and PO",
+    "pdf": "PDF",
     "detect": "--from auto",
     "serve": "the HTTP server",
     "chat": "chat templates",

@@ -109,7 +109,7 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
-    "documents": {"lxml", "markdown_it", "polib", "yaml"},
+    "documents": {"lxml", "markdown_it", "polib", "pypdfium2", "yaml"},
     "text": {"py3langid", "tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 # A form's name is the suffix of its files.
 FORMS = tuple(
-    "txt html md rst tex rtf srt ass docx odt pptx xlsx epub csv tsv jsonl po xliff json yaml properties strings "
+    "txt html md rst tex rtf srt ass docx odt pptx xlsx epub pdf csv tsv jsonl po xliff json yaml properties strings "
     "xcstrings android".split()
 )
 OTHER_SUFFIXES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}

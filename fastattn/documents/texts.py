@@ -57,12 +57,12 @@ def lines_of(text: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def reports_missing_library(form: str) -> Iterator[None]:
+def reports_missing_library(form: str, extra: str = "documents") -> Iterator[None]:
     """Turn the ImportError of a library that a form needs into a FastattnError."""
     try:
         yield
     except ImportError as error:
-        raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[documents]'") from None
+        raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[{extra}]'") from None
 
 
 def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:

@@ -23,6 +23,7 @@ from fastattn.documents.marks import (
     split_blanks,
 )
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
+from fastattn.documents.pdf import translate_pdf
 from fastattn.documents.resources import (
     translate_android,
     translate_json,
@@ -55,7 +56,7 @@ def translate_text(data: bytes, name: str) -> DocumentPlan:
 # Byte order mark -> its encoding, "" for UTF-8.
 _BYTE_ORDER_MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 REVIEWED_FORMS = frozenset(("po", "xliff", "xcstrings"))
-LANGUAGE_FORMS = frozenset(("html", "epub", "json", "yaml", "xcstrings"))
+LANGUAGE_FORMS = frozenset(("html", "epub", "pdf", "json", "yaml", "xcstrings"))
 _FORBIDDEN_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
 _TRANSLATE_FUNCTIONS: dict[str, Callable[..., DocumentPlan]] = {
@@ -70,6 +71,7 @@ _TRANSLATE_FUNCTIONS: dict[str, Callable[..., DocumentPlan]] = {
     "pptx": translate_pptx,
     "xlsx": translate_xlsx,
     "epub": translate_epub,
+    "pdf": translate_pdf,
     "rst": translate_rst,
     "tex": translate_latex,
     "rtf": translate_rtf,
@@ -109,8 +111,8 @@ def translate_document(
     """Translate the texts of a document; everything else stays as it was.
 
     translator  a Translator, or an object with ``translate_iter`` as a Translator has it
-    form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
-                "jsonl", "txt", or "xml"
+    form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "pdf" (its
+                translation is HTML), "csv", "tsv", "jsonl", "txt", or "xml"
     name        of the document, for errors
     fields      the fields to translate of a table or of records
     extras      more to translate: "comments" of docx and odt, "front-matter" (title and description) of md

@@ -3,9 +3,6 @@
 The SVG has no ids, so a page may have several SVGs. If a reader strips styles, attributes give it light colours.
 """
 
-import base64
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +13,7 @@ import numpy as np
 
 from fastattn.plot.labels import clip, display_width, isolate, label_step
 from fastattn.printable import counted
+from fastattn.system.png import png_address
 
 # A Bezier curve in OKLab (lightness, green to red, blue to yellow) from nearly black over violet and orange to pale
 # yellow. Lightness rises all the way, so that the colours can be told apart in grey and with colour blindness.
@@ -75,17 +73,6 @@ def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndar
     """The largest share of each block of rows x columns; means would hide the few weights that are not small."""
     maxima_of_rows = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
     return np.maximum.reduceat(maxima_of_rows, np.arange(0, shares_TS.shape[1], columns), axis=1)
-
-
-def png(colours_TS: np.ndarray) -> bytes:
-    """A PNG of uint8 indices into the colour scale (W3C, Portable Network Graphics, colour type 3)."""
-    height, width = colours_TS.shape
-    lines = np.pad(colours_TS, ((0, 0), (1, 0)))  # the first byte of each line, 0, says: no filter
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    content, pixels = b"\x89PNG\r\n\x1a\n", zlib.compress(lines.tobytes(), 6)
-    for chunk_type, data in ((b"IHDR", header), (b"PLTE", colour_scale().tobytes()), (b"IDAT", pixels), (b"IEND", b"")):
-        content += struct.pack(">I", len(data)) + chunk_type + data + struct.pack(">I", zlib.crc32(chunk_type + data))
-    return content
 
 
 MOST_RECTANGLES = 4096  # of a picture; with more cells each panel is an image, without a tooltip for each cell
@@ -262,11 +249,11 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
 def _image(panel: Panel, frame: Frame) -> str:
     counts = f"{counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
     name = f"{escape(panel.name) or 'weights'}: {counts}"
-    image = base64.b64encode(png(colour_indices(largest_of_blocks(panel.shares_TS, *frame.block)))).decode()
+    indices = colour_indices(largest_of_blocks(panel.shares_TS, *frame.block))
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="data:image/png;base64,{image}"><title>{name}</title></image>'
+        f'href="{png_address(indices, colour_scale().tobytes())}"><title>{name}</title></image>'
     )
 
 

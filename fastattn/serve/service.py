@@ -220,7 +220,8 @@ class Service:
         ((translated, _),) = await self.translate_documents(
             [content], form, source, target, glossary=glossary, name=printable(name)
         )
-        fields = {"name": name, "characters": len(visible_text(content))}
+        media_type = "text/html" if form == "pdf" else "application/octet-stream"
+        fields = {"name": name, "characters": len(visible_text(content)), "media_type": media_type}
         return await asyncio.to_thread(partial(self.documents.put, CALLER.get(), translated, **fields))
 
     def _translator_name(self, source: str, target: str) -> str:

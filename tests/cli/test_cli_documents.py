@@ -11,6 +11,7 @@ import pytest
 from fastattn.documents import translating
 from tests import ROOT
 from tests.cli.commands import run
+from tests.documents.archives import pdf
 from tests.documents.backwards import Backwards
 
 PAGE = b"<p>The <b>red</b> house.</p>\n"
@@ -107,6 +108,19 @@ def test_what_is_asked_for_arrives(folder, monkeypatch):
             assert written == f"{form} of {name}: ".encode() + data
         for path in (folder / "out").rglob("[!.]*.*"):
             path.unlink()
+
+
+def test_a_pdf_becomes_a_page(folder):
+    pytest.importorskip("pypdfium2", reason="PDF needs the extra fastattn[pdf]")
+    (folder / "in" / "a.pdf").write_bytes(pdf([(50, 700, 10, "one two")]))
+    note = "fastattn: a PDF becomes HTML: layout, tables and figures are in pictures of its pages alone"
+    for arguments, place in ((("-i", "in/a.pdf", "-o", "b.html"), "b.html"), (FOLDERS, "out/a.pdf.html")):
+        done = translate(*arguments)
+        assert note in done.stderr.splitlines() and b"<p>two one</p>" in (folder / place).read_bytes()
+    assert (folder / "out" / "a.html").read_bytes() == TRANSLATED
+    assert "4 files translated already" in translate(*FOLDERS).stderr
+    refused = translate("-i", "in/a.pdf", "-o", "b.pdf")
+    assert refused.exit_code == 2 and "is an HTML page: give -o NAME.html, not b.pdf" in refused.stderr
 
 
 def test_lines_stay_lines(tmp_path):

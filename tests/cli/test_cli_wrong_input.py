@@ -59,7 +59,7 @@ def files(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 FILES = {
     "binary": "".join(map(chr, range(256))) * 10,
     "empty": "",
-    "page.pdf": "%PDF-1.4 \xff\n",
+    "page.old": "%PDF-1.4 \xff\n",
     "page.html": "<p>a",
     "text.txt": "a\nb\n",
     "without.jsonl": '{"text": "a"}\n',
@@ -156,7 +156,7 @@ def test_files_of_lines():
             ("missing", "cannot read missing: No such file"),
             ("folder", "cannot read folder: "),
             ("binary", "binary, line 1: a NUL byte, so this is not text"),
-            ("page.pdf", "page.pdf, line 1: not UTF-8"),
+            ("page.old", "page.old, line 1: not UTF-8"),
         ),
     ):
         assert fail(2, *command, "-i", name).startswith(told), command
@@ -168,7 +168,7 @@ def test_files_of_lines():
 
 def test_files_of_vectors():
     for before in (SEARCH, (*CALIBRATED, "--calibration")):
-        for name in ("missing", "folder", "binary", "empty", "text.txt", "page.pdf"):
+        for name in ("missing", "folder", "binary", "empty", "text.txt", "page.old"):
             told = fail(2, *before, name)
             expected = (f"cannot read {name}: ", f"{name}: a .npy file with an array of numbers is expected")
             assert told.startswith(expected), before
@@ -183,7 +183,7 @@ def test_files_of_vectors():
 )
 def test_models(command):
     out = ["out"] if command[0] == "convert" else []
-    for name in ("missing", "folder", "binary", "empty", "page.pdf", "text.txt"):
+    for name in ("missing", "folder", "binary", "empty", "page.old", "text.txt"):
         told = fail(3, *command, name, *out)
         assert "neither an existing path nor in the catalog" in told or "not a checkpoint of a known format" in told
     assert not os.path.exists("out")

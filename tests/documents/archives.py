@@ -73,3 +73,17 @@ def xlsx(strings: str, cells: str = "") -> bytes:
     sheet = f"<worksheet {X}><sheetData>{cells}</sheetData></worksheet>"
     parts: dict[str, str | bytes] = {"xl/workbook.xml": f"<workbook {X}><sheet name='one two'/></workbook>"}
     return archive(parts | {"xl/sharedStrings.xml": f"<sst {X}>{strings}</sst>", "xl/worksheets/sheet1.xml": sheet})
+
+
+def pdf(*pages, attributes="", trailer=""):
+    """A PDF whose pages have these lines, each (left, bottom, size, text), in Courier: a letter is 0.6 sizes wide."""
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
+    objects = ["/Type/Catalog/Pages 2 0 R>>", f"/Type/Pages/Count {len(pages)}/Kids[{kids}]>>"]
+    objects.append("/Type/Font/Subtype/Type1/BaseFont/Courier>>")
+    for n, lines in enumerate(pages):
+        content = "".join(f"BT /F {size} Tf {left} {bottom} Td ({text}) Tj ET\n" for left, bottom, size, text in lines)
+        page = f"/Type/Page/Parent 2 0 R/Resources<</Font<</F 3 0 R>>>>/Contents {5 + 2 * n} 0 R"
+        objects.append(f"{page} {attributes or '/MediaBox[0 0 600 800]'}>>")
+        objects.append(f"/Length {len(content)}>>stream\n{content}endstream\n")
+    written = "".join(f"{n} 0 obj<<{text}endobj\n" for n, text in enumerate(objects, 1))
+    return f"%PDF-1.4\n{written}trailer<</Root 1 0 R {trailer}>>".encode()

@@ -131,7 +131,7 @@ def test_each_form_has_its_texts_translated_and_the_rest_kept():
         found = translate_document(translator, document.encode(), form, fields=fields).decode()
         assert (found, translator.seen) == (expected, texts), form
     # whose files these are not
-    assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub", "pptx", "xlsx", "xcstrings"}
+    assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub", "pdf", "pptx", "xlsx", "xcstrings"}
 
 
 class Blind(Backwards):
@@ -178,4 +178,4 @@ def test_a_real_model(pulled):
         assert "<i><u>carro</u> novo</i>" in found and "http://a.org/x" in found
         assert translate_document(translator, b"# The *red* house\n", "md").decode() == "# A casa *vermelha*\n"
         with pytest.raises(InputError, match="form of document"):
-            translate_document(translator, b"", "pdf")
+            translate_document(translator, b"", "doc")

@@ -164,8 +164,8 @@ def messages(texts):
 
 G = "xmlns:xliff='urn:oasis:names:tc:xliff:document:1.2'"
 WIDE = {"json": "ensure_ascii", "yaml": "allow_unicode"}
-# A string catalog has the translations beside the texts.
-FORMS = [form for form in KNOWN_FORMS if form != "xcstrings"]
+# A string catalog has the translations beside the texts, and a PDF becomes a page.
+FORMS = [form for form in KNOWN_FORMS if form not in ("xcstrings", "pdf")]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,6 +11,7 @@ import pytest
 from fastattn.encoders.encoder import Encoder
 from fastattn.serve.settings import Refusal
 from fastattn.serve.stored import FileStore
+from tests.documents.archives import pdf
 from tests.serve.serving import serving
 
 
@@ -199,6 +200,16 @@ def test_a_file_by_libretranslates_route(asked):
     assert asked.raw("GET", path[:-1] + "0")[0] == 404
     assert asked.post("/suggest", {"q": "a", "s": "b"})[0] == 403
     assert ".docx" in asked.get("/frontend/settings")[1]["supportedFilesFormat"]
+
+
+def test_a_pdf_becomes_a_page(asked):
+    pytest.importorskip("pypdfium2", reason="PDF needs the extra fastattn[pdf]")
+    status, document = upload(asked, "a.pdf", pdf([(50, 700, 10, "Good morning.")]), source_lang="EN", target_lang="PT")
+    assert status == 200
+    for method, path in (("GET", "/download_file/{}"), ("POST", "/v2/document/{}/result")):
+        status, page, headers = asked.raw(method, path.format(document["document_id"]), document)
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert b'<html lang="pt">' in page and b"<p>Bom dia.</p>" in page
 
 
 def test_the_page_takes_terms_and_tags(asked):

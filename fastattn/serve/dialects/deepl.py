@@ -180,7 +180,7 @@ async def document_status(name: str, service: InjectedService) -> dict[str, Any]
 async def document_result(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
     await asyncio.to_thread(service.documents.delete, CALLER.get(), name)
-    return Response(stored.content, media_type="application/octet-stream")
+    return Response(stored.content, media_type=stored.fields["media_type"])
 
 
 @router.get("/languages")

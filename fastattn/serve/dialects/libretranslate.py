@@ -145,7 +145,7 @@ async def translate_file(
 @router.get("/download_file/{name}")
 async def download_file(name: str, service: InjectedService) -> Response:
     stored = await asyncio.to_thread(service.documents.get, CALLER.get(), name)
-    return Response(stored.content, media_type="application/octet-stream")
+    return Response(stored.content, media_type=stored.fields["media_type"])
 
 
 @router.post("/suggest")

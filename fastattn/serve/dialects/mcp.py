@@ -94,7 +94,7 @@ class AssistantTool(NamedTuple):
 TOOLS = {
     "translate": AssistantTool("Translate texts.", TranslateBody, _translate),
     "translate_document": AssistantTool(
-        "Translate a document, which keeps its form.", TranslateDocumentBody, _translate_document
+        "Translate a document, which keeps its form; a pdf becomes html.", TranslateDocumentBody, _translate_document
     ),
     "embed": AssistantTool("Make a vector of each text.", VectorsBody, _embed),
     "search": AssistantTool("Find the texts that are nearest in meaning to a query.", SearchBody, _search),
