@@ -9,14 +9,14 @@ from fastattn.errors import InputError
 
 _BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
 _TOKEN = re.compile(
-    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<symbol>\\[^A-Za-z])"
-    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
-    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
+    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<line>\\(?:\r\n?|\n))|(?P<symbol>\\[^A-Za-z])"
+    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|(?:{'|'.join(_BREAKS)})\b))[A-Za-z]+-?\d*(?: |\r?\n)?)*)|(?P<close>\}})"
+    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?)(?: |\r?\n)?|(?P<text>[^\\{}]+)|(?P<other>.)",
     re.DOTALL,
 )
 # Groups whose text is no part of the document, or of the sentence.
 _OPAQUE = re.compile(
-    r"\{[\r\n]*(?:\\\*|\\(?:colortbl|datafield|fonttbl|footnote|info|listtable|listoverridetable|listtext|nonshppict|"
+    r"\{[\r\n]*(?:\\\*|\\(?:colortbl|datafield|fonttbl|footnote|info|listtable|listoverridetable|listtext|mmathPr|nonshppict|"
     r"objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
 )
 _TOGGLES = frozenset("b caps i outl scaps shad strike ul".split())
@@ -39,7 +39,7 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
     except LookupError:
         raise InputError(f"{name}: says that it is in {encoding!r}, which is not known") from None
     paragraphs = list(_paragraphs(page, encoding))
-    return apply_edits(page, (yield from edits_of(paragraphs, _spell))).encode("latin-1")
+    return apply_edits(page, (yield from edits_of(page, paragraphs, _spell))).encode("latin-1")
 
 
 def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
@@ -74,7 +74,7 @@ def _paragraphs(page: str, encoding: str) -> Iterator[Paragraph]:
                 piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))
         pieces.append(piece)
         position = end
-        if match["word"] in _BREAKS:
+        if match["word"] in _BREAKS or match["line"]:
             yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], position
     yield from Paragraph(first, pieces).trimmed()

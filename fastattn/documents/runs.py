@@ -1,6 +1,9 @@
 """Presentations of PowerPoint and workbooks of Excel: paragraphs whose runs have formats, as in Word, but flat."""
 
 import copy
+import io
+import re
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -28,8 +31,12 @@ def translate_xlsx(data: bytes, name: str) -> DocumentPlan:
 
     Formulas, names of sheets, and heads of tables stay, since formulas refer to them.
     """
+
+    def strings_part(part: bytes, part_name: str) -> DocumentPlan:
+        return (yield from _part(part, part_name, frozenset(("si",)), _heads(data, name)))
+
     readers: Readers = {
-        r"xl/sharedStrings\.xml": partial(_part, paragraphs=frozenset(("si",))),
+        r"xl/sharedStrings\.xml": strings_part,
         r"xl/worksheets/[^/]*\.xml": partial(_part, paragraphs=frozenset(("is",))),
         r"xl/(charts|drawings)/[^/]*\.xml": partial(_part, paragraphs=DRAWN),
         r"docProps/core\.xml": translate_properties_part,
@@ -37,14 +44,23 @@ def translate_xlsx(data: bytes, name: str) -> DocumentPlan:
     return translate_archive(data, name, "xl/workbook.xml", readers)
 
 
-def _part(data: bytes, name: str, paragraphs: frozenset[str]) -> DocumentPlan:
-    """A part of an archive. paragraphs: names of the elements that hold runs."""
+def _heads(data: bytes, name: str) -> frozenset[str]:
+    """The heads of a workbook's tables, as its cells have them."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = [archive.read(part) for part in archive.namelist() if re.fullmatch(r"xl/tables/[^/]*\.xml", part)]
+    heads = (element.get("name", "") for part in parts for element in parse_xml(part, name).iter("{*}tableColumn"))
+    return frozenset(re.sub("_x000[aA]_", "\n", head) for head in heads)
+
+
+def _part(data: bytes, name: str, paragraphs: frozenset[str], kept: frozenset[str] = frozenset()) -> DocumentPlan:
+    """A part of an archive. paragraphs: names of the elements that hold runs; kept: texts of those that stay."""
     root = parse_xml(data, name)
     elements = list(root.iter())
     attributes = [
         (element, key) for element in elements for key in READ.get(local_name(element), ()) if element.get(key)
     ]
-    run_paragraphs = [RunParagraph(element) for element in elements if local_name(element) in paragraphs]
+    holders = [element for element in elements if local_name(element) in paragraphs]
+    run_paragraphs = [RunParagraph(element) for element in holders if "".join(element.itertext()) not in kept]
     texts = [text for paragraph in run_paragraphs for text in paragraph.texts]
     answers = iter((yield [Marked(element.get(key)) for element, key in attributes] + texts))
     for element, key in attributes:

@@ -107,6 +107,8 @@ def _starts(text: str) -> list[int]:
         ),
         ("%(name)r of %{user}, #{count}, {0[key]}", ["%(name)r", "%{user}", "#{count}", "{0[key]}"]),
         ("{{ a | b }} {{#if x}} {% include y %} {#x .y}", ["{{ a | b }}", "{{#if x}}", "{% include y %}", "{#x .y}"]),
+        ("``a``, ``b`` and ``:c:`d```, ` or `e f`", ["``a``", "``b``", "``:c:`d```", "`e f`"]),
+        ("%#@count@ of %2$#@all.of@, %arg, a_x000D_", ["%#@count@", "%2$#@all.of@", "%arg"]),
         ("%d%% of {0:,.2f} for %NAME% at __count__", ["%d", "%%", "{0:,.2f}", "%NAME%", "__count__"]),
     ],
 )

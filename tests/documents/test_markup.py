@@ -27,6 +27,9 @@ LATEX = [
     (r"\unknown{a b} c d", r"\unknown{a b} d c"),
     (r"a \verb|b c| d", r"d \verb|b c| a"),
     ("a b\r\n\r\nc d", "b a\r\n\r\nd c"),
+    (r"\q{}a b", r"\q{}b a"),
+    (r"a \href{x y}{b c} d", r"d \href{x y}{c b} a"),
+    ("a `b' c `d' e", "e \u2018d' c \u2018b' a"),
 ]
 
 
@@ -34,6 +37,12 @@ LATEX = [
 def test_latex(source, expected):
     page = "\\title{x y}\n\\begin{document}\n%s\n\\end{document}\nx y"
     assert translate_document(Backwards(), (page % source).encode(), "tex").decode() == page % expected
+
+
+def test_a_part_of_latex_that_shows_a_document():
+    page = "a b\n\n\\begin{verbatim}\n\\begin{document}\nc d\n\\end{document}\n\\end{verbatim}\n\n%s"
+    found = translate_document(Backwards(), (page % "e f").encode(), "tex").decode()
+    assert found == page.replace("a b", "b a") % "f e"
 
 
 RTF = [
@@ -50,6 +59,10 @@ RTF = [
     ("a\nb c", "c ab"),
     (r"{\uc0 a\u8217 b c} d", r"d {\uc0 c a{\uc1\u8217?}b}"),
     (r"\uc- a b", r"\uc- b a"),
+    ("a b\\\nc d\\\r\ne f", "b a\\\nd c\\\r\nf e"),
+    ("\\cf0\na b", "\\cf0\nb a"),
+    ("\\cf0(a) b", "\\cf0 b (a)"),
+    (r"{\mmathPr\mlMargin0}\cf0 a b", r"{\mmathPr\mlMargin0}\cf0 b a"),
 ]
 
 
@@ -83,6 +96,15 @@ RST = [
     ("a :ref:`b c` d |e| f_\n", "f_ |e| d :ref:`b c` a\n"),
     (".. deprecated:: 1.0\n   a b\n", ".. deprecated:: 1.0\n   b a\n"),
     (".. glossary::\n\n   x\n     a b\n", ".. glossary::\n\n   x\n     b a\n"),
+    (".. Note::\n\n   a b\n", ".. Note::\n\n   b a\n"),
+    (".. header:: a b\n\n.. class:: c d\n\n   e f\n", ".. header:: b a\n\n.. class:: c d\n\n   f e\n"),
+    (":a b:\n  c d\n", ":a b:\n  d c\n"),
+    ("- a b::\n\n    c d\n\n  e f\n", "- b a::\n\n    c d\n\n  f e\n"),
+    ("__ http://x\n\n  a b\n", "__ http://x\n\n  b a\n"),
+    ("..\n\n  a b\n", "..\n\n  b a\n"),
+    ("..\f a b\n", "..\f a b\n"),
+    ("a ``:b:`c d``` e\n", "e ``:b:`c d``` a\n"),
+    ("a ``b``\\ c d\n", "d ``b``\\ c a\n"),
 ]
 
 

@@ -34,3 +34,10 @@ def test_cells():
     assert '<r><rPr><b/></rPr><t xml:space="preserve">c b </t></r><r><t>a</t></r>' in shared
     assert "<is><t>y x</t></is>" in sheet and "<f>SUM(A1 B2)</f>" in sheet
     assert "one two" in found["xl/workbook.xml"]
+
+
+def test_heads_of_tables_stay():
+    strings = "<si><t>one two</t></si><si><t>six\nten</t></si><si><t>a b _x000D_</t></si>"
+    found = parts_of(translate_document(Backwards(), xlsx(strings, table1="one two", table2="six_x000a_ten"), "xlsx"))
+    assert "<t>one two</t></si><si><t>six\nten</t>" in found["xl/sharedStrings.xml"]
+    assert "_x000D_" in found["xl/sharedStrings.xml"] and "b a" in found["xl/sharedStrings.xml"]
