@@ -10,7 +10,8 @@ from fastattn.documents.texts import DocumentPlan, break_into_lines, decode_text
 
 # Directives whose content is translated, and those of them whose argument is a text too.
 _TITLED = frozenset(
-    "admonition attention caution danger error footer header hint important note rubric seealso sidebar tip topic warning".split()
+    "admonition attention caution danger error footer header hint important note rubric seealso sidebar tip topic "
+    "warning".split()
 )
 _CONTENT = frozenset(
     (
@@ -30,13 +31,13 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
 _INLINE = re.compile(
     r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
-    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?"
-    r"|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
+    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_"
+    r"|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
     re.DOTALL,
 )
 _CLOSERS = {
-    "**": re.compile(r"(?<=\S)\*\*"),
-    "*": re.compile(r"(?<=\S)\*(?!\*)"),
+    "**": re.compile(r"(?<=\S)\*\*(?:\\ )?"),
+    "*": re.compile(r"(?<=\S)\*(?!\*)(?:\\ )?"),
     "`": re.compile(r"[ \n]*<[^`>]+>`_{0,2}"),
 }
 _NO_START = re.compile(rf"{_PREFIX.pattern}|\.\.[ \t]|>>>|__[ \t]")
