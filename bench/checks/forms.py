@@ -22,7 +22,8 @@ REPOSITORIES = (
     "jgm/pandoc exceljs/exceljs svenfuchs/rails-i18n symfony/validator explosion/prodigy-recipes plastex/plastex "
     "wireservice/csvkit CoffeeStraw/PyonFX libass/libass readium/readium-test-files LoopKit/LoopKit flutter/gallery "
     "SimpleMobileTools/Simple-Calendar jenkinsci/git-plugin liamnichols/xcstrings-tool bids-standard/bids-examples "
-    "facebook/react-native django/django tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils"
+    "explosion/projects asticode/go-astisub mantas-done/subtitles facebook/react-native django/django "
+    "rxhanson/Rectangle w3c/epubcheck tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils"
 )
 FEWEST, MOST = 10, 40  # files of a form
 MOST_LOST = 0.002  # of a file's letters: such as stick to code, as in `close()`d
@@ -39,7 +40,7 @@ STAYING = {
     "tex": r"(?<!\\)\\[A-Za-z]+|(?<!\\)\$[^$\n]+\$",
     "rtf": r"(?<!\\)\\(?!u-?\d|uc1\b)[a-z]+-?\d*|\{\\\*",
     "ass": r"(?m)^Dialogue:(?:[^,\n]*,){9}|\{[^{}\n]*\}",
-    "srt": r"(?m)^.*-->.*$|<[^<>\n]*>",
+    "srt": r"[\d:.,]+ *--> *[\d:.,]+|<[^<>\n]*>",
     "properties": r"(?m)^\s*[#!].*$",
     "strings": r"(?s)/\*.*?\*/",
     "android": r"<[^<>?]+>",
