@@ -3,11 +3,12 @@
     python bench/accept.py --data DIR [NAME...]     run all checks, or those whose names contain a NAME
     python bench/accept.py --list
 
-DIR has flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv, aren-transliteration/, tatoeba/fra-eng.zip and
-trained/{attention,plain}/, which bench.train writes. The environment should have fastattn and the peers: torch,
-ctranslate2, onnxruntime, onnx, openvino, nncf, sentence-transformers, sentencepiece, sacrebleu, e2k, pythainlp;
-translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line has PASS or FAIL, the check's
-name and its figures, each with its target, or SKIP and what is absent; the exit status is the number of failures.
+DIR has flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv, aren-transliteration/, tatoeba/fra-eng.zip, documents/
+(copies of the repositories in bench/checks/forms.py) and trained/{attention,plain}/, which bench.train writes. The
+environment should have fastattn and the peers: torch, ctranslate2, onnxruntime, onnx, openvino, nncf,
+sentence-transformers, sentencepiece, sacrebleu, e2k, pythainlp; translateLocally is the program that
+FASTATTN_TRANSLATELOCALLY names, or on PATH. A line has PASS or FAIL, the check's name and its figures, each with its
+target, or SKIP and what is absent; the exit status is the number of failures.
 """
 
 import argparse

@@ -1,15 +1,8 @@
 """Documents of real life: their structure, and how reliably languages are detected."""
 
 import contextlib
-import io
-import json
 import re
-import subprocess
-import sys
 import sysconfig
-import tarfile
-import tempfile
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -121,106 +114,3 @@ def _translated(translator: Any, path: Path) -> bytes:
 def _same(translator: Any, path: Path) -> bool:
     form = str(form_of(path))
     return structure(path.read_bytes(), form) == structure(_translated(translator, path), form)
-
-
-# Distributions whose tests and documents have files of these forms.
-SOURCES = ("python-pptx==1.0.2", "openpyxl==3.1.5", "tablib==0.13.0", "rtfde==0.1.2.2", "pylatexenc==2.11")
-EACH = 10
-PLAIN_FORMS = ("rst", "tex", "rtf", "ass", "json", "yaml", "properties", "strings", "android")
-FORM_PLACES = (*DOCUMENT_PLACES, Path("/usr/share"), Path("/usr/lib"))
-# What stays of markup: commands, directives, roles, literal text and fields.
-STAYING = {
-    "rst": r"(?m)^\s*\.\. [\w:-]+::|``[^`\n]+``|:[\w:-]+:`[^`\n]+`|^\s*:[\w-]+:",
-    "tex": r"\\[A-Za-z]+|\$[^$\n]+\$",
-    "rtf": r"\\(?!u-?\d|uc1\b)[a-z]+-?\d*|\{\\\*",
-    "ass": r"(?m)^Dialogue:(?:[^,\n]*,){9}|\{[^{}\n]*\}",
-    "properties": r"(?m)^\s*[^#!\s=:][^=:\s]*(?=[ \t]*[=:])",
-    "strings": r"(?m)^\s*\"[^\"\n]*\"(?=\s*=)",
-    "android": r"<[^<>]+>",
-}
-
-
-@check(
-    "documents-forms",
-    f"{EACH} real files of each form of markup, resources, slides and sheets: a translator that changes nothing leaves "
-    "every byte, or the texts of an archive, and one in capitals leaves the structure",
-)
-def documents_forms(findings: Findings, data: Data) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder]
-        subprocess.run([*command, "--no-build-isolation", *SOURCES], check=False, capture_output=True)
-        for packed in sorted(Path(folder).glob("*.tar.gz")):
-            with tarfile.open(packed) as archive:
-                archive.extractall(folder, filter="data")
-        few = list[str]()
-        for form, paths in _files_of_forms((Path(folder), *FORM_PLACES)).items():
-            faults = [path.name for path in paths if not _keeps_form(path, form)]
-            if len(paths) < EACH:
-                few.append(f"{form} {len(paths)}")
-            remark = f"of {len(paths)} files; {', '.join(faults[:5])}".removesuffix("; ")
-            findings.at_most(f"{form}: faults", len(faults), remark, 0)
-        enough = len(PLAIN_FORMS) + 2 - len(few)
-        findings.at_least("forms with files enough", enough, "", 1, f"fewer: {', '.join(few)}")
-
-
-def _files_of_forms(places: Iterable[Path]) -> dict[str, list[Path]]:
-    """At most EACH files of each form that are documents of it."""
-    found: dict[str, list[Path]] = {form: [] for form in (*PLAIN_FORMS, "pptx", "xlsx")}
-    for place in places:
-        for path in sorted(place.rglob("*.*")):
-            form = str(form_of(path))
-            if len(found.get(form, [0] * EACH)) >= EACH or not path.is_file() or path.is_symlink():
-                continue
-            if 50 < path.stat().st_size < MOST_BYTES:
-                with contextlib.suppress(InputError):
-                    translate_document(Unchanged(), path.read_bytes(), form)
-                    found[form].append(path)
-    return found
-
-
-def _keeps_form(path: Path, form: str) -> bool:
-    content = path.read_bytes()
-    unchanged = translate_document(Unchanged(), content, form)
-    capitals = translate_document(Capitals(), content, form)
-    if form in ("pptx", "xlsx"):
-        return _archive_shape(unchanged, False) == _archive_shape(content, False) and (
-            _archive_shape(capitals, True) == _archive_shape(content, True)
-        )
-    return unchanged == content and _form_shape(capitals, form) == _form_shape(content, form)
-
-
-def _form_shape(content: bytes, form: str) -> object:
-    """What a translation keeps of a file; values of resources without regard to capitals."""
-    text = content.decode("utf-8-sig", "replace")
-    if form == "json":
-        return _without_texts(json.loads(text))
-    if form == "yaml":
-        import yaml
-
-        return [
-            (type(event), getattr(event, "anchor", None), getattr(event, "value", "").casefold().split())
-            for event in yaml.parse(text, Loader=yaml.SafeLoader)
-        ]
-    return Counter(re.findall(STAYING[form], text))
-
-
-def _without_texts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_texts(inner) for key, inner in value.items()}
-    return [_without_texts(inner) for inner in value] if isinstance(value, list) else isinstance(value, str) or value
-
-
-def _archive_shape(content: bytes, in_capitals: bool) -> dict[str, object]:
-    """Each part of an archive: its elements with their texts, or in lower case where the texts are in capitals."""
-    from lxml import etree
-
-    shape: dict[str, object] = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name in archive.namelist():
-            part = archive.read(name)
-            if name.endswith(".xml"):
-                written = etree.tostring(etree.fromstring(part), method="c14n")
-                shape[name] = written.decode().casefold().split() if in_capitals else written
-            else:
-                shape[name] = part
-    return shape

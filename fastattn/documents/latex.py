@@ -11,6 +11,7 @@ from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
 _ENCLOSING = frozenset(
     "emph enquote textbf textit textmd textnormal textrm textsc textsf textsl textup underline uline".split()
 )
+_LINKS = frozenset("href hyperlink hyperref textcolor".split())  # whose last argument belongs to the sentence
 _PARAGRAPHS = frozenset(
     "caption chapter frametitle framesubtitle paragraph part section subparagraph subsection subsubsection subtitle "
     "title".split()
@@ -39,9 +40,10 @@ _ENCODING = re.compile(r"(?m)^([^%\n]*\\usepackage[ \t]*\[)([\w-]+)(\][ \t]*\{in
 _CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}  # of names that Python does not know
 _OPTION = re.compile(r"[ \t]*\[[^\[\]]*\]")
 _ARGUMENT = re.compile(rf"[ \t]*{_GROUP}", re.DOTALL)
+_LINK_START = re.compile(rf"(?:\[[^\[\]]*\])?(?:{_GROUP}(?=\{{))?\{{", re.DOTALL)
 _ACCENTS = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307"}
 _SIGNS = {r"\%": "%", r"\&": "&", r"\#": "#", r"\_": "_", r"\$": "$", r"\ ": " ", r"\-": "", r"\/": ""}
-_SPELLINGS = {"---": "\u2014", "--": "\u2013", "``": "\u201c", "''": "\u201d", "~": "\xa0"}
+_SPELLINGS = {"---": "\u2014", "--": "\u2013", "``": "\u201c", "`": "\u2018", "''": "\u201d", "~": "\xa0"}
 _SPELLING = re.compile("|".join(map(re.escape, _SPELLINGS)))
 _SPECIAL = re.compile(r"[%&#_$]")
 SHOWN_FORMULA = 16  # the most characters of a formula that the translator sees as a word
@@ -54,11 +56,13 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
     page = decode_text(data, name, charset)
     for reads_notes in (True, False):
         start, end = max(0, page.find(r"\begin{document}")), page.rfind(r"\end{document}")
+        if page.count(r"\begin{verbatim}", 0, start) > page.count(r"\end{verbatim}", 0, start):  # of an example
+            start, end = 0, -1
         spans = [*_arguments(page, _TITLES, 0, start), (start, len(page) if end < 0 else end)]
         if reads_notes:
             spans = [note for span in spans for note in _arguments(page, _NOTES, *span)]
         paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span)]
-        page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
+        page = apply_edits(page, (yield from edits_of(page, paragraphs, _spell)))
     try:
         return page.encode(charset)
     except UnicodeEncodeError:
@@ -120,6 +124,8 @@ def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tu
     stop, command = match.end(), match["command"]
     if command in _ENCLOSING and page.startswith("{", stop):
         return stop + 1, False, (stop, stop), Piece("open", page[match.start() : stop + 1])
+    if command in _LINKS and (start := _LINK_START.match(page, stop, end)):
+        return start.end(), False, (stop, stop), Piece("open", page[match.start() : start.end()])
     if command in _PARAGRAPHS:
         option = _OPTION.match(page, stop, end)
         argument = _ARGUMENT.match(page, option.end() if option else stop, end)
@@ -128,7 +134,9 @@ def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tu
     arguments = _ARGUMENTS.match(page, stop, end)
     stop = arguments.end() if arguments else stop
     source = page[match.start() : stop]
-    return stop, False, (stop, stop), Piece("alone", source, command if source == f"\\{command}{{}}" else "")
+    in_word = page[max(0, match.start() - 1) : match.start()].isalnum() or page[stop : stop + 1].isalnum()
+    is_shown = source == f"\\{command}{{}}" and not in_word
+    return stop, False, (stop, stop), Piece("alone", source, command if is_shown else "")
 
 
 def _environment_end(page: str, match: "re.Match[str]", end: int) -> int:

@@ -1,9 +1,14 @@
 """Paragraphs of markup as pieces of its source, which LaTeX, RTF and reStructuredText have in common."""
 
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from fastattn.documents.marks import Marked, marked_from_tags
+
+LONGEST_COMMAND = 40  # characters
+# A command that a letter or digit behind it would lengthen.
+_COMMAND = re.compile(r"(?<!\\)(?:\\\\)*\\[A-Za-z]+-?\d*\Z")
 
 
 class Piece(NamedTuple):
@@ -60,16 +65,30 @@ def _closers(pieces: Sequence[Piece]) -> dict[int, int]:
     return closers
 
 
-def written(answer: Marked, spell: Callable[[str], str]) -> str:
-    """The source of a translation. spell: text -> its source."""
-    parts = (tags[kind == "close"] if tags else spell(text) for kind, text, tags in answer.pieces())
+def written(answer: Marked, spell: Callable[[str], str], before: str | None = None) -> str:
+    """The source of a translation. A blank ends a command that stands right before a text.
+
+    spell   text -> its source
+    before  the source before the translation; None: of a form without commands
+    """
+    parts = list[str]()
+    for kind, text, tags in answer.pieces():
+        part = tags[kind == "close"] if tags else spell(text)
+        if part and before is not None:
+            parts += [" "] if not tags and re.match(r"[\w -]", part) and _COMMAND.search(before) else []
+            before = part if tags else ""
+        parts.append(part)
     return "".join(parts)
 
 
 def edits_of(
-    paragraphs: Sequence[Paragraph], spell: Callable[[str], str]
+    page: str, paragraphs: Sequence[Paragraph], spell: Callable[[str], str]
 ) -> Generator[list[Marked], list[Marked], list[tuple[int, int, str]]]:
     """The changes of a page, [start, end) and new source, where its paragraphs are translated."""
     texts = [paragraph.marked() for paragraph in paragraphs]
     answers = zip(paragraphs, texts, (yield texts))
-    return [(part.start, part.end, written(answer, spell)) for part, text, answer in answers if answer != text]
+    return [
+        (part.start, part.end, written(answer, spell, page[max(0, part.start - LONGEST_COMMAND) : part.start]))
+        for part, text, answer in answers
+        if answer != text
+    ]

@@ -192,7 +192,9 @@ def translate_android(data: bytes, name: str) -> DocumentPlan:
         for number, element in zip(tags, root.iter("*"))
         if number in closers and _is_android_text(element)
     ]
-    return apply_edits(page, (yield from edits_of(paragraphs, _android_source))).encode(encoding, "xmlcharrefreplace")
+    return apply_edits(page, (yield from edits_of(page, paragraphs, _android_source))).encode(
+        encoding, "xmlcharrefreplace"
+    )
 
 
 def _android_pieces(tokens: Sequence[XmlToken], closers: dict[int, int], number: int, end: int) -> Iterator[Piece]:

@@ -10,13 +10,14 @@ from fastattn.documents.texts import DocumentPlan, break_into_lines, decode_text
 
 # Directives whose content is translated, and those of them whose argument is a text too.
 _TITLED = frozenset(
-    "admonition attention caution danger error hint important note rubric seealso sidebar tip topic warning".split()
+    "admonition attention caution danger error footer header hint important note rubric seealso sidebar tip topic "
+    "warning".split()
 )
 _CONTENT = frozenset(
     (
         *_TITLED,
-        *"compound container deprecated epigraph figure glossary list-table "
-        "only versionadded versionchanged versionremoved".split(),
+        *"compound container deprecated epigraph figure glossary highlights "
+        "list-table only pull-quote versionadded versionchanged versionremoved".split(),
     )
 )
 # Directives whose argument is a signature, which stays, and whose content, behind a blank line, is translated.
@@ -25,7 +26,7 @@ _SIGNED = re.compile(
     r"|classmethod|cmdoption|confval|decorator|decoratormethod|describe|envvar|object|option|staticmethod"
 )
 _DIRECTIVE = re.compile(r"\.\. +(?P<name>[\w:-]+?)::(?:[ \t]+|$)")
-_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]")
+_EXPLICIT = re.compile(r"\.\.(?:[ \t\f\v]|$)|__[ \t]")
 # What stands before the text of a paragraph's first line: signs of lists and notes, names of fields, options.
 _PREFIX = re.compile(
     r"(?:[-*+\u2022|][ \t]+|\(?(?:\d+|#|[A-Za-z]|[ivxIVX]+)[.)][ \t]+|\.\. \[[^\]\n]+\][ \t]+"
@@ -35,13 +36,13 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
 _INLINE = re.compile(
     r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
-    r"|(?P<shown>``.+?``|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?"
-    r"|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
+    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_"
+    r"|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
     re.DOTALL,
 )
 _CLOSERS = {
-    "**": re.compile(r"(?<=\S)\*\*"),
-    "*": re.compile(r"(?<=\S)\*(?!\*)"),
+    "**": re.compile(r"(?<=\S)\*\*(?:\\ )?"),
+    "*": re.compile(r"(?<=\S)\*(?!\*)(?:\\ )?"),
     "`": re.compile(r"[ \n]*<[^`>]+>`_{0,2}"),
 }
 _NO_START = re.compile(rf"{_PREFIX.pattern}|\.\.[ \t]|>>>|__[ \t]")
@@ -93,17 +94,21 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
         elif heading := _heading(lines, number):
             paragraphs.append(heading)
             number = max(heading.last, *heading.adornments) + (heading.adornments[-1] >= heading.last)
-        elif directive and (directive["name"] in _CONTENT or _SIGNED.fullmatch(directive["name"])):
-            if directive["name"] in _TITLED and text[directive.end() :]:
+        elif re.fullmatch(r":(?:[^:\\`]|\\.)+:", text):  # a field's name
+            number += 1
+        elif directive and (directive["name"].lower() in _CONTENT or _SIGNED.fullmatch(directive["name"])):
+            if directive["name"].lower() in _TITLED and text[directive.end() :]:
                 paragraphs.append(_paragraph(lines, number, indent + directive.end(), indent))
                 number = paragraphs[-1].last
             else:
                 number += 1
-            kept = r"\s+:[\w-]+:(?:\s|$)" if directive["name"] in _CONTENT else rf"\s{{{indent + 1},}}\S"
+            kept = r"\s+:[\w-]+:(?:\s|$)" if directive["name"].lower() in _CONTENT else rf"\s{{{indent + 1},}}\S"
             while number < len(lines) and re.match(kept, lines[number]):
                 number += 1
         elif _EXPLICIT.match(text) and not _PREFIX.match(text):
-            number = _block_end(lines, number + 1, indent)
+            end = _block_end(lines, number + 1, indent)
+            is_short = text.startswith(("__", ".. _")) or (text == ".." and not "".join(lines[number + 1 : number + 2]))
+            number = next((n for n in range(number, end) if is_short and not lines[n].strip()), end)
         elif _TABLE.match(text) or text.startswith(">>>"):
             end = next((n for n in range(number, len(lines)) if not lines[n].strip()), len(lines))
             untranslated.append("\n".join(lines[number:end]))
@@ -116,7 +121,8 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
             paragraphs.append(_paragraph(lines, number, column, column))
             number = paragraphs[-1].last
             if lines[number - 1].rstrip().endswith("::"):
-                end = _block_end(lines, number, indent)
+                first = next((_indent(line) for line in lines[number:] if line.strip()), 0)
+                end = _block_end(lines, number, max(indent, min(column, first - 1)))
                 untranslated.append("\n".join(lines[number:end]))
                 number = end
 
@@ -188,7 +194,7 @@ def _marked(text: str) -> Marked:
             inner = _text_piece(text[match.end() : closer.start()])
             pieces += [Piece("open", match[0]), inner, Piece("close", closer[0])]
         else:
-            pieces.append(Piece("alone", match[0], match[0].removeprefix("\\")))
+            pieces.append(Piece("alone", match[0], match[0].removeprefix("\\").removesuffix("\\ ")))
     return Paragraph(0, [*pieces, _text_piece(text[position:])]).marked()
 
 

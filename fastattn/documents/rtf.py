@@ -9,15 +9,15 @@ from fastattn.errors import InputError
 
 _BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
 _TOKEN = re.compile(
-    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<symbol>\\[^A-Za-z])"
-    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|bin\d|(?:{'|'.join(_BREAKS)})\b))[a-z]+-?\d* ?)*)|(?P<close>\}})"
-    r"|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?) ?|(?P<text>[^\\{}]+)|(?P<other>.)",
+    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<line>\\(?:\r\n?|\n))|(?P<symbol>\\[^A-Za-z])"
+    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|bin\d|(?:{'|'.join(_BREAKS)})\b))[A-Za-z]+-?\d*(?: |\r?\n)?)*)"
+    r"|(?P<close>\})|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?)(?: |\r?\n)?|(?P<text>[^\\{}]+)|(?P<other>.)",
     re.DOTALL,
 )
 # Groups whose text is no part of the document, or of the sentence.
 _OPAQUE = re.compile(
     r"\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable|listtext|"
-    r"nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b)"
+    r"mmathPr|nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b ?)"
 )
 # What opens or closes a group, or stands before this many bytes of any kind; other escapes.
 _GROUP_TOKEN = re.compile(r"\\bin(?P<length>\d{1,10}) ?|\\.|[{}]", re.DOTALL)
@@ -50,7 +50,7 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
         paragraphs = list(_paragraphs(page, 0, len(page), encoding, notes))
         if reads_notes:
             paragraphs = [paragraph for note in notes for paragraph in _paragraphs(page, *note, encoding, [])]
-        page = apply_edits(page, (yield from edits_of(paragraphs, _spell)))
+        page = apply_edits(page, (yield from edits_of(page, paragraphs, _spell)))
     return page.encode("latin-1")
 
 
@@ -90,7 +90,7 @@ def _paragraphs(page: str, position: int, end: int, encoding: str, notes: list[t
                 piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))
         pieces.append(piece)
         position = stop
-        if match["word"] in _BREAKS:
+        if match["word"] in _BREAKS or match["line"]:
             yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], position
     yield from Paragraph(first, pieces).trimmed()

@@ -1,6 +1,7 @@
 """Presentations of PowerPoint and workbooks of Excel: paragraphs whose runs have formats, as in Word, but flat."""
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Sequence, Set
 from functools import partial
@@ -43,7 +44,8 @@ def _read_table(data: bytes, name: str, heads: set[str]) -> DocumentPlan:
     """Add the texts that a table and its cells both have to ``heads``; nothing is translated."""
     yield []
     for column in parse_xml(data, name).iter("{*}tableColumn"):
-        heads |= {column.get(key, "").replace("_x000a_", "\n") for key in ("name", "totalsRowLabel")}
+        texts = [column.get(key, "") for key in ("name", "totalsRowLabel")]
+        heads |= {re.sub("_x000[aA]_", "\n", text) for text in texts}
     return data
 
 

@@ -68,10 +68,12 @@ def pptx(body: str) -> bytes:
     return archive({"ppt/presentation.xml": f"<p:presentation {P}/>", "ppt/slides/slide1.xml": HEAD + slide})
 
 
-def xlsx(strings: str, cells: str = "") -> bytes:
-    """A workbook of shared strings, such as <si><t>one</t></si>, and the cells of a sheet."""
+def xlsx(strings: str, cells: str = "", **tables: str) -> bytes:
+    """A workbook of shared strings, such as <si><t>one</t></si>, the cells of a sheet, and tables with one head."""
     sheet = f"<worksheet {X}><sheetData>{cells}</sheetData></worksheet>"
     parts: dict[str, str | bytes] = {"xl/workbook.xml": f"<workbook {X}><sheet name='one two'/></workbook>"}
+    for name, head in tables.items():
+        parts[f"xl/tables/{name}.xml"] = f"<table {X}><tableColumn name='{head}'/></table>"
     return archive(parts | {"xl/sharedStrings.xml": f"<sst {X}>{strings}</sst>", "xl/worksheets/sheet1.xml": sheet})
 
 

@@ -31,6 +31,9 @@ LATEX = [
         "%\\title{x y}\n\\title[x y]{a\\thanks{b c} \\emph{d e}}\\author{x y}\\date{x y}\n\\begin{document}\nf g",
         "%\\title{x y}\n\\title[x y]{\\emph{e d} a\\thanks{c b}}\\author{x y}\\date{x y}\n\\begin{document}\ng f",
     ),
+    (r"\q{}a b", r"\q{}b a"),
+    (r"a \href{x y}{b c} d", r"d \href{x y}{c b} a"),
+    ("a `b' c `d' e", "e \u2018d' c \u2018b' a"),
 ]
 
 
@@ -55,6 +58,12 @@ def test_a_latex_file_in_the_encoding_that_it_names(codec, name):
     assert translate_document(Chinese(), source.encode(codec), "tex") == (page % ("utf8", "\u597d")).encode()
 
 
+def test_a_part_of_latex_that_shows_a_document():
+    page = "a b\n\n\\begin{verbatim}\n\\begin{document}\nc d\n\\end{document}\n\\end{verbatim}\n\n%s"
+    found = translate_document(Backwards(), (page % "e f").encode(), "tex").decode()
+    assert found == page.replace("a b", "b a") % "f e"
+
+
 RTF = [
     (r"a b\par c d", r"b a\par d c"),
     (r"a {\b b c} d", r"d {\b c b} a"),
@@ -77,6 +86,10 @@ RTF = [
     (r"{\*\x{\footnote a b}}c d", r"{\*\x{\footnote a b}}d c"),
     (r"{\pict\bin5 }}{{a}a b\bin3 c}{ d", r"{\pict\bin5 }}{{a}d b\bin3 c}{ a"),
     (r"{\bin4 {a b}c d", r"{\bin4 {a b}d c"),
+    ("a b\\\nc d\\\r\ne f", "b a\\\nd c\\\r\nf e"),
+    ("\\cf0\na b", "\\cf0\nb a"),
+    ("\\cf0(a) b", "\\cf0 b (a)"),
+    (r"{\mmathPr\mlMargin0}\cf0 a b", r"{\mmathPr\mlMargin0}\cf0 b a"),
 ]
 
 
@@ -128,6 +141,15 @@ RST = [
         ".. option:: -x a b\n.. data:: x (a b)\n\n   a b::\n\n     c d\n\ne f\n",
         ".. option:: -x a b\n.. data:: x (a b)\n\n   b a::\n\n     c d\n\nf e\n",
     ),
+    (".. Note::\n\n   a b\n", ".. Note::\n\n   b a\n"),
+    (".. header:: a b\n\n.. class:: c d\n\n   e f\n", ".. header:: b a\n\n.. class:: c d\n\n   f e\n"),
+    (":a b:\n  c d\n", ":a b:\n  d c\n"),
+    ("- a b::\n\n    c d\n\n  e f\n", "- b a::\n\n    c d\n\n  f e\n"),
+    ("__ http://x\n\n  a b\n", "__ http://x\n\n  b a\n"),
+    ("..\n\n  a b\n", "..\n\n  b a\n"),
+    ("..\f a b\n", "..\f a b\n"),
+    ("a ``:b:`c d``` e\n", "e ``:b:`c d``` a\n"),
+    ("a ``b``\\ c d\n", "d ``b``\\ c a\n"),
 ]
 
 

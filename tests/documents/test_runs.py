@@ -45,3 +45,10 @@ def test_heads_of_tables_stay():
     assert "<is><t>a b</t></is>" in found["xl/worksheets/sheet1.xml"]
     assert found["xl/tables/table1.xml"] == parts["xl/tables/table1.xml"] and list(found) == list(parts)
     assert found["xl/sharedStrings.xml"].endswith(f"{strings.replace('g h', 'h g')}</sst>")
+
+
+def test_line_ends_in_heads_of_tables_and_escapes_stay():
+    strings = "<si><t>one two</t></si><si><t>six\nten</t></si><si><t>a b _x000D_</t></si>"
+    found = parts_of(translate_document(Backwards(), xlsx(strings, table1="one two", table2="six_x000a_ten"), "xlsx"))
+    assert "<t>one two</t></si><si><t>six\nten</t>" in found["xl/sharedStrings.xml"]
+    assert "_x000D_" in found["xl/sharedStrings.xml"] and "b a" in found["xl/sharedStrings.xml"]
