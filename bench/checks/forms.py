@@ -23,11 +23,12 @@ REPOSITORIES = (
     "wireservice/csvkit CoffeeStraw/PyonFX libass/libass readium/readium-test-files LoopKit/LoopKit flutter/gallery "
     "SimpleMobileTools/Simple-Calendar jenkinsci/git-plugin liamnichols/xcstrings-tool bids-standard/bids-examples "
     "explosion/projects asticode/go-astisub mantas-done/subtitles facebook/react-native django/django "
-    "rxhanson/Rectangle w3c/epubcheck tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils"
+    "rxhanson/Rectangle w3c/epubcheck tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils jsvine/pdfplumber"
 )
 FEWEST, MOST = 10, 40  # files of a form
 MOST_LOST = 0.002  # of a file's letters: such as stick to code, as in `close()`d
 BILINGUAL = ("po", "xliff", "xcstrings")  # a translation stands beside its source
+RESULTS = {"pdf": "html"}  # form -> that of its translation, if it is another
 # Elements of runs, which a translation may join or add.
 RUNS = ("r", "rPr", "t", "proofErr", "lastRenderedPageBreak")
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -99,12 +100,12 @@ def fault(content: bytes, form: str) -> str:
     if not any(map(_small_letters, originals)):
         raise NotOfForm("no texts")
     capitals = translate_document(Capitals(), content, form, **options)
-    if form not in BILINGUAL and _content(unchanged, form) != _content(content, form):
+    if form not in (*BILINGUAL, *RESULTS) and _content(unchanged, form) != _content(content, form):
         return "other bytes of an unchanged file"
     if _structure(capitals, form) != _structure(content, form):
         return "other structure"
     try:
-        found = list(READERS[form](capitals))
+        found = list(READERS[RESULTS.get(form, form)](capitals))
     except Exception as error:  # noqa: BLE001  libraries raise what they will
         return f"not opened: {error}"
     before, after = _letters(originals), _letters(found)
@@ -140,6 +141,8 @@ def _structure(content: bytes, form: str) -> object:
     """What a translation keeps of a file besides its texts."""
     if form in ("html", "md"):
         return structure(content, form)
+    if form == "pdf":
+        return len(list(_read_pdf(content))) if b"%PDF" in content[:1024] else content.count(b"<section>")
     if zipfile.is_zipfile(io.BytesIO(content)):
         return _parts(content, in_capitals=True)
     if form in ("json", "yaml"):
@@ -199,6 +202,14 @@ def _read_records(form: str) -> Callable[[bytes], Iterator[str]]:
             yield from (value for key, value in record.items() if isinstance(value, str) and key and "." not in key)
 
     return read
+
+
+def _read_pdf(content: bytes) -> Iterator[str]:
+    import pypdfium2
+
+    with pypdfium2.PdfDocument(content) as document:
+        document.init_forms()
+        yield from (page.get_textpage().get_text_range() for page in document)
 
 
 def _read_docx(content: bytes) -> Iterator[str]:
@@ -458,4 +469,5 @@ READERS: dict[str, Callable[[bytes], Iterator[str]]] = {
     "epub": _read_epub, "csv": _read_records("csv"), "tsv": _read_records("tsv"), "jsonl": _read_records("jsonl"),
     "po": _read_po, "xliff": _read_xliff, "json": lambda content: _leaves(json.loads(content)), "yaml": _read_yaml,
     "properties": _read_properties, "strings": _read_strings, "xcstrings": _read_xcstrings, "android": _read_android,
+    "pdf": _read_pdf,
 }  # fmt: skip
