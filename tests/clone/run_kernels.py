@@ -76,7 +76,7 @@ def build(cpu: str, features: str, package: Path, cache: Path) -> list[Path]:
         return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     run("-m", "fastattn.cli", "warmup")
-    source, digest = run("-c", PLACES).split()
+    source, digest = run("-c", PLACES).splitlines()
     target = package / digest
     target.mkdir()
     (target / "features").write_text(features, "ascii")
