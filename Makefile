@@ -1,5 +1,5 @@
 # make demo | quick | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | docs | ci | bench |
-# dist | clean
+# dist | kernels | clean
 # Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export FASTATTN_PROVEN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fastattn-proven
 
 .PHONY: help setup demo quick test test-quick test-rest test-distributed test-cuda test-cuda-simulator \
-	test-cuda-compilers slow slow-cuda everywhere mutants check docs docs-serve ci bench dist clean $(PARTS:%=test-%)
+	test-cuda-compilers slow slow-cuda everywhere mutants check docs docs-serve ci bench dist kernels clean $(PARTS:%=test-%)
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
@@ -43,6 +43,7 @@ help:
 	@echo "make ci      all that has to pass before a change goes in: check and the three suites, side by side"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
+	@echo "make kernels  a wheel in dist/ with all kernels, compiled for six kinds of CPU, ten minutes"
 	@echo "make clean   remove build products and caches (the environments and downloaded models stay)"
 
 # $(call environment,FOLDER,REQUIREMENTS): uv installs in seconds what takes pip a minute, where it can be had.
@@ -144,6 +145,9 @@ dist: setup
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
 	@ls -l dist
 	@$(BIN)/python tests/clone/run_installs.py dist/*
+
+kernels: setup
+	@$(BIN)/python tests/clone/run_kernels.py dist
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -287,9 +287,11 @@ def machine_facts() -> Facts:
     yield "card", card
     yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
+    from fastattn.runtime.code_cache import PACKAGE, installed_folder
     from fastattn.runtime.handle import cache_folder
 
-    yield "kernels", f"{len(list(cache_folder().glob('*'))):,} compiled for this CPU and these versions"
+    own, installed = (len(list(folder.glob("*-*"))) for folder in (cache_folder(), installed_folder()))
+    yield "kernels", f"{own:,} compiled for this CPU and these versions, {installed:,} in {PACKAGE}"
     yield from _extra_facts()
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}

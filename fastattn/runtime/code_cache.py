@@ -27,7 +27,7 @@ from typing import NamedTuple
 import llvmlite
 
 from fastattn.errors import FastattnError, warn_once
-from fastattn.simd.target import compiled_features, compiled_name
+from fastattn.simd.target import TARGET, TRIPLE, compiled_features, compiled_name
 from fastattn.system.atomic_files import (
     PARTIAL_SUFFIX,
     WINDOWS,
@@ -42,6 +42,7 @@ from fastattn.system.cache_folder import A_DAY, cache_root, mark_used, remove_un
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST_BYTES = 32
+PACKAGE = "fastattn_kernels"  # has a folder of code for each of several targets, and the features that the code needs
 _FOLDERS = 2  # folders of the cache above a file: that of these sources and this CPU, and "kernels"
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
@@ -71,18 +72,21 @@ class CodeFolder:
         return self._path()
 
     def load(self, label: str, key: str) -> Code | None:
-        """Load the variant of a kernel's label and key; None if it is missing or, with a warning, not trusted.
+        """Load the variant of a kernel's label and key, from this folder or the installed ``PACKAGE``.
 
-        ValueError or KeyError for a file with another content.
+        None if it is missing or, with a warning, not trusted. ValueError or KeyError for a file with another content.
         """
         file = self.path / _file_name(label, key)
+        data = None
         try:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
         except UntrustedFile:
             warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
-            return None
         except OSError:
+            with contextlib.suppress(OSError):
+                data = (installed_folder() / file.name).read_bytes()
+        if data is None:
             return None
         start = len(MAGIC) + DIGEST_BYTES
         if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest():
@@ -184,6 +188,27 @@ def code_digest() -> str:
     versions = sys.version, _numba_version(), llvmlite.__version__
     settings_text = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{settings_text}".encode()).hexdigest()[:24]
+
+
+@functools.cache
+def installed_folder() -> Path:
+    """The folder of ``PACKAGE`` whose code this process can run; one that does not exist if there is none.
+
+    Whoever may write there may also change Python modules, so nobody's permissions are checked.
+    """
+    spec = None if settings() else importlib.util.find_spec(PACKAGE)
+    for place in (spec and spec.submodule_search_locations) or ():
+        folder = Path(place, target_digest())
+        with contextlib.suppress(OSError):
+            if set((folder / "features").read_text("ascii").split()) <= compiled_features():
+                return folder
+    return Path(os.devnull, "none")
+
+
+def target_digest() -> str:
+    """A hash of what compiled code depends on, whatever CPU of this target runs it and whatever Python calls it."""
+    layout = object.__basicsize__, bytes.__basicsize__
+    return hashlib.sha256(repr((sources_digest(_PACKAGE), TRIPLE, TARGET, layout)).encode()).hexdigest()[:24]
 
 
 def check_sources() -> None:

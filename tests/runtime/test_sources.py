@@ -24,6 +24,7 @@ from fastattn.ops import cpu as operations
 from fastattn.runtime import code_cache, compiling, handle
 from fastattn.runtime.code_cache import Code, CodeFolder, kernel_sources, sources_digest
 from fastattn.runtime.handle import Kernel, kernel_named
+from fastattn.simd.target import compiled_features
 from tests import ROOT
 from tests.children import run_child
 from tests.messages import refused
@@ -319,6 +320,34 @@ def test_a_file_of_another_form_or_with_odd_symbols_is_not_loaded(tmp_path: Path
     folder.save(LABEL, FORM, code._replace(needs=["a symbol"]))
     with refused(ValueError):
         folder.load(LABEL, FORM)
+
+
+def test_an_installed_package_spares_compiling_where_its_code_suits(
+    file: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site" / code_cache.PACKAGE / code_cache.target_digest()
+    installed.mkdir(parents=True)
+    (installed / "features").write_text(" ".join(compiled_features()))
+    file.rename(installed / file.name)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+    monkeypatch.setattr(code_cache, "installed_folder", code_cache.installed_folder.__wrapped__)
+    assert call(file.parent) == [] and not file.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(code_cache, "settings", lambda: {"NUMBA_OPT": "0"})
+        assert call(file.parent) == [f"compiled {LABEL}"]
+    file.unlink()
+    (installed / "features").write_text("avx avx9")
+    assert call(file.parent) == [f"compiled {LABEL}"], "of another CPU"
+    file.unlink()
+    (installed / "features").write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(code_cache, "sources_digest", lambda package: "of other sources")
+        assert call(file.parent) == [f"compiled {LABEL}"]
+    file.unlink()
+    (installed / file.name).write_bytes(b"damaged")
+    warning, compiled = call(file.parent)
+    assert " is damaged" in warning and compiled == f"compiled {LABEL}"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
