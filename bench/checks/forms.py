@@ -23,7 +23,8 @@ REPOSITORIES = (
     "wireservice/csvkit CoffeeStraw/PyonFX libass/libass readium/readium-test-files LoopKit/LoopKit flutter/gallery "
     "SimpleMobileTools/Simple-Calendar jenkinsci/git-plugin liamnichols/xcstrings-tool bids-standard/bids-examples "
     "explosion/projects asticode/go-astisub mantas-done/subtitles facebook/react-native django/django "
-    "rxhanson/Rectangle w3c/epubcheck tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils jsvine/pdfplumber"
+    "rxhanson/Rectangle w3c/epubcheck tkarabela/pysubs2 byroot/pysrt glut23/webvtt-py docutils/docutils "
+    "jsvine/pdfplumber"
 )
 FEWEST, MOST = 10, 40  # files of a form
 MOST_LOST = 0.002  # of a file's letters: such as stick to code, as in `close()`d
