@@ -69,6 +69,7 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
     field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests"}
     field_names |= {"cors": "origins", "proxy": "proxies"}
     settings = {field_names.get(name, name): value for name, value in options.items() if value is not None}
+    _check_proxies(settings.get("proxies", ()))
     is_stdio = settings.pop("mcp", False)
     server_settings = ServerSettings(served_models, idle=60 * idle, **settings)
     if is_stdio:  # a signal ends the process at once: no request of another client is in progress
@@ -81,6 +82,18 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         return
     restore_signals()
     run_server(server_settings, host, port)
+
+
+def _check_proxies(proxies: tuple[str, ...]) -> None:
+    """InputError for a proxy whose address no connection has."""
+    from ipaddress import ip_network
+
+    for proxy in () if proxies == ("*",) else proxies:
+        try:
+            ip_network(proxy)
+        except ValueError:
+            expected = "an address, a network such as 10.0.0.0/8, or '*' alone"
+            raise InputError(f"--proxy should be {expected}, is {proxy!r}") from None
 
 
 def _name_and_path(model: str) -> tuple[str, str]:

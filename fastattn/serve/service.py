@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterato
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,8 @@ DOCUMENT_FORMS = [form for form in FORMS if form not in FIELD_FORMS]
 MOST_FILES = 100  # glossaries of a caller, and as many documents
 GLOSSARY_SECONDS, DOCUMENT_SECONDS = 365 * 86_400.0, 3600.0  # how long files are kept
 DETECTION_BYTES = 1 << 16  # the most bytes of a document by which its language is detected
+_Result = TypeVar("_Result")
+
 _TAGS = re.compile("<[^<>]*>")
 
 
@@ -286,11 +288,11 @@ class Service:
         charge = self.check_size([*distinct_firsts, *(second for _, second in pairs)])
         name = self.models.find(model, CrossEncoder)
         async with self.models.use(name) as scorer:
-            await asyncio.to_thread(_check_lengths, scorer, pairs, truncate)
+            counts = await _in_slices(scorer.count_pair_tokens, pairs)
+            _check_counts(counts, scorer.max_length, truncate)
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
             scores = await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs)
-            counts = await asyncio.to_thread(scorer.count_pair_tokens, pairs)
             tokens = sum(min(count, scorer.max_length) for count in counts)
             return scores, {"prompt_tokens": tokens, "total_tokens": tokens}, name
 
@@ -353,8 +355,10 @@ class Service:
             charge()
             return await asyncio.to_thread(_texts_of, encoder, id_lists)
 
-    async def converse(self, model: str | None, conversation: Conversation) -> ModelAnswers:
-        """The answers to a conversation, best first or as drawn."""
+    async def converse(
+        self, model: str | None, conversation: Conversation, finish: Callable[[ModelAnswers], _Result]
+    ) -> _Result:
+        """What ``finish`` makes, in a thread, of the answers to a conversation, best first or as drawn."""
         charge = self.check_size(conversation.texts)
         name = self.models.find(model, Generator)
         charge()
@@ -364,7 +368,8 @@ class Service:
             generations = [best, *best.alternatives]
             count_generations(name, generations)
             split_answers = [split_answer(generation.text, *splitting_arguments) for generation in generations]
-            return ModelAnswers(name, generations, split_answers, generator.decode)
+            answers = ModelAnswers(name, generations, split_answers, generator.decode)
+            return await asyncio.to_thread(finish, answers)  # while the model cannot be closed
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
         """The pieces of an answer, ("reasoning" | "content", text), as they come, then ModelAnswers."""
@@ -382,9 +387,17 @@ class Service:
             yield ModelAnswers(name, [piece], [SplitAnswer("", "", parts.calls)], generator.decode)
 
     async def complete(
-        self, model: str | None, prompts: Sequence[Any], with_scores: bool = False, **options: Any
-    ) -> ModelAnswers:
-        """The continuations of prompts, texts or token ids, with the prompts' TextScores if ``with_scores``."""
+        self,
+        model: str | None,
+        prompts: Sequence[Any],
+        finish: Callable[[ModelAnswers], _Result],
+        with_scores: bool = False,
+        **options: Any,
+    ) -> _Result:
+        """What ``finish`` makes, in a thread, of the continuations of prompts, texts or token ids.
+
+        with_scores  whether the answers have the prompts' TextScores
+        """
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             texts, charge = await self._checked_texts(generator, prompts)
@@ -393,7 +406,8 @@ class Service:
             generations = [generation for best in results for generation in (best, *best.alternatives)]
             count_generations(name, generations, len(results))
             scores = await _in_slices(generator.score, prompts) if with_scores else []
-            return ModelAnswers(name, generations, [], generator.decode, texts, scores)
+            answers = ModelAnswers(name, generations, [], generator.decode, texts, scores)
+            return await asyncio.to_thread(finish, answers)  # while the model cannot be closed
 
     async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:
         """The pieces of a continuation as they come, then ModelAnswers."""
@@ -514,8 +528,14 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
     """A Refusal for a text or a pair of texts that the model would cut, unless ``truncate``."""
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
-        if tokens > model.max_length:
-            advice = f"the model reads {model.max_length}: ask for truncate, or less"
+        _check_counts([tokens], model.max_length, truncate, number)
+
+
+def _check_counts(counts: Sequence[int], most: int, truncate: bool, first_number: int = 0) -> None:
+    """A Refusal for a text or pair of more tokens than the model reads, unless ``truncate``."""
+    for number, tokens in enumerate(counts, first_number):
+        if tokens > most and not truncate:
+            advice = f"the model reads {most}: ask for truncate, or less"
             raise Refusal(413, f"text {number} has {tokens} tokens, {advice}")
 
 

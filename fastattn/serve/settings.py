@@ -39,7 +39,7 @@ class ServerSettings:
     requests: int = 256  # the most requests in progress at once, including those that wait for a model
     timeout: float = 120.0  # the most time from a request's first byte to the last byte of its answer
     origins: tuple[str, ...] = ()  # origins of pages from which browsers may send requests (CORS)
-    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For names the client; '*': all
+    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For names the client; '*' alone: all
     keys: str = ""  # a file of API keys; "": no request needs a key
     log_texts: bool = False  # whether the log has the bodies of requests
     strict: bool = False  # whether unknown fields of requests are refused

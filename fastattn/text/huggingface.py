@@ -251,8 +251,13 @@ class HuggingFaceTokenizer:
 
     def pair_lengths(self, pairs: Sequence[tuple[str, str]], threads: int = 1) -> list[int]:
         """The number of ids of each pair of texts before a pair is cut, special ids included."""
-        ids = self.encode_whole([text for pair in pairs for text in pair], threads)
-        return [self._pair_layout.count + len(first) + len(second) for first, second in zip(ids[::2], ids[1::2])]
+        ids_of = self._ids_of_texts(pairs, threads)
+        return [self._pair_layout.count + len(ids_of[first]) + len(ids_of[second]) for first, second in pairs]
+
+    def _ids_of_texts(self, pairs: Sequence[tuple[str, str]], threads: int) -> dict[str, np.ndarray]:
+        """All ids of each text of the pairs; a text in several pairs is tokenized once."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        return dict(zip(texts, self.encode_whole(texts, threads)))
 
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], threads: int = 1
@@ -260,7 +265,6 @@ class HuggingFaceTokenizer:
         """(ids, token types) of each pair of texts, int32; otherwise as ``encode``.
 
         In a pair that is too long, the longer text is cut first, then both equally: transformers' "longest_first".
-        A text in several pairs is tokenized once.
         """
         layout = self._pair_layout
         room = self.max_length - layout.count
@@ -269,8 +273,7 @@ class HuggingFaceTokenizer:
         for pair in pairs:
             for text in pair:
                 check_text(text)
-        distinct_texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        ids_of = dict(zip(distinct_texts, self.encode_whole(distinct_texts, threads)))
+        ids_of = self._ids_of_texts(pairs, threads)
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [ids_of[text] for text in pair]

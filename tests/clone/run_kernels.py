@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from fastattn._version import VERSION
-from fastattn.runtime.code_cache import PACKAGE
+from fastattn.runtime.code_cache import PACKAGE, settings
 from fastattn.simd.target import compiled_features
 
 AVX2 = (
@@ -29,7 +29,10 @@ KINDS = {
     "AVX2, VNNI": ("haswell", f"{AVX2} avxvnni"),
     "AVX-512": ("skylake-avx512", AVX512),
     "AVX-512, VNNI": ("cascadelake", VNNI),
-    "Zen 4 and 5": ("znver4", f"{VNNI} avx512bf16"),
+    "Zen 4 and 5": (
+        "znver4",
+        f"{VNNI} avx512bf16 avx512bitalg avx512ifma avx512vbmi avx512vbmi2 avx512vpopcntdq gfni vaes vpclmulqdq",
+    ),
     "AMX": ("cascadelake", f"{VNNI} amx-tile amx-int8 amx-bf16"),
 }
 PLACES = """
@@ -47,6 +50,8 @@ setup(name="fastattn-kernels", version={VERSION!r}, description="Compiled kernel
 
 
 def main(out: str) -> int:
+    if settings():
+        sys.exit(f"expected none of Numba's variables, got {', '.join(settings())}")
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, PACKAGE)
         package.mkdir()

@@ -1,5 +1,6 @@
 """What clients send beyond plain requests: unknown fields, tools, rules for answers, pairs to score, Ollama's lines."""
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -11,7 +12,11 @@ from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
+from fastattn.serve.conversation import Conversation
+from fastattn.serve.gate import KeyQuota
 from fastattn.serve.models import ServedModel
+from fastattn.serve.service import QUOTA, Service
+from fastattn.serve.settings import ServerSettings
 from fastattn.vectors.sparse import SparseVectors
 from tests.serve.recorders import MODELS, record_models
 from tests.serve.serving import serving
@@ -200,8 +205,25 @@ def test_the_most_probable_tokens(asked, monkeypatch):
     echo = asked.post("/v1/completions", body | {"echo": True})[1]["choices"][0]["logprobs"]
     assert echo["top_logprobs"] == [None, None, *tops] and len(echo["token_logprobs"]) == 4
     monkeypatch.setattr(Generator, "decode", lambda self, ids: "x")  # of tokens with one text the most probable counts
-    tops = [{"x": -0.25}, {"x": -0.5}]
+    tops = [{"x": -0.25}, {"x": -0.125}]
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
+
+
+def test_an_answer_is_finished_while_its_model_is_in_use(seen, monkeypatch):
+    answering(monkeypatch, "bc")
+    service = Service(ServerSettings(MODELS, lazy=True))
+
+    def users(answers):
+        service.models.close_unused(idle_seconds=0.0)
+        return service.models.entries[answers.model].users, answers.decode([1])
+
+    async def finish():
+        QUOTA.set(KeyQuota())
+        await service.models.load_all(keep_going=False)
+        chat = await service.converse("lm", Conversation(HELLO, [], "auto", {}, {}), users)
+        return chat, await service.complete("lm", ["a"], users)
+
+    assert asyncio.run(finish()) == ((1, "<1>"), (1, "<1>"))
 
 
 def test_a_prompt_that_ends_in_reasoning(asked, monkeypatch):

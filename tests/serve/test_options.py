@@ -65,6 +65,9 @@ def test_models_have_names(started):
 
 def test_what_is_wrong_is_said_before_anything_starts(tmp_path):
     assert "Missing option '-m'" in fail(2, "serve")
+    for proxies in (["localhost"], ["10.0.0.0/33"], ["*", "10.0.0.1"]):
+        options = [word for proxy in proxies for word in ("--proxy", proxy)]
+        assert "--proxy should be an address" in fail(2, "serve", *BEFORE, *options)
     for code, line in ((3, "-m no-such-model"), (2, "-m a=x -m a=y"), (2, f"-m a --keys {tmp_path}/none")):
         refuse(code, "serve", *line.split())
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -102,6 +103,12 @@ def test_pairs_are_cut_as_the_library_cuts_them(name, lengths, limit, side):
     expected = peer.encode(first, second)
     assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
     assert ids.dtype == types.dtype == np.int32
+    with mock.patch.object(tokenizer, "encode_whole", wraps=tokenizer.encode_whole) as encode:
+        lengths = tokenizer.pair_lengths([(first, second)] * 3)
+    peer.no_truncation()
+    assert lengths == [len(peer.encode(first, second).ids)] * 3
+    assert encode.call_args.args[0] == list(dict.fromkeys((first, second))), "each text once"
+    peer.enable_truncation(limit, strategy="longest_first", direction=side)
     single = peer.encode(first)
     assert tokenizer.encode([first])[0].tolist() == single.ids
     assert tokenizer.token_types(len(single.ids)).tolist() == single.type_ids

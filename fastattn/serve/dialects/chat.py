@@ -141,10 +141,13 @@ async def chat(body: ChatBody, service: InjectedService) -> dict[str, Any] | Str
         pieces = service.stream(body.model, conversation)
         piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
         return events_of(_chunks(head | {"object": "chat.completion.chunk"}, piece, pieces, body))
-    answers = await service.converse(body.model, conversation)
-    choices = await asyncio.to_thread(lambda: [_choice(answers, n, body) for n in range(len(answers.generations))])
-    head |= {"object": "chat.completion", "model": answers.model}
-    return {**head, "choices": choices, "usage": usage_of(answers.generations)}
+
+    def finish(answers: ModelAnswers) -> dict[str, Any]:
+        choices = [_choice(answers, number, body) for number in range(len(answers.generations))]
+        named = head | {"object": "chat.completion", "model": answers.model}
+        return {**named, "choices": choices, "usage": usage_of(answers.generations)}
+
+    return await service.converse(body.model, conversation, finish)
 
 
 def _choice(answers: ModelAnswers, number: int, body: ChatBody) -> dict[str, Any]:

@@ -44,11 +44,14 @@ async def complete(body: CompletionBody, service: InjectedService) -> dict[str, 
         piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
         return events_of(_chunks(head, piece, pieces, body))
     with_scores = bool(body.echo) and body.logprobs is not None
-    answers = await service.complete(body.model, prompts, with_scores, **body.options())
-    numbers = range(len(answers.generations))
-    per_prompt = len(numbers) // len(prompts)
-    choices = await asyncio.to_thread(lambda: [_choice(answers, n, n // per_prompt, body) for n in numbers])
-    return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.generations, len(prompts))}
+
+    def finish(answers: ModelAnswers) -> dict[str, Any]:
+        per_prompt = len(answers.generations) // len(prompts)
+        choices = [_choice(answers, n, n // per_prompt, body) for n in range(len(answers.generations))]
+        usage = usage_of(answers.generations, len(prompts))
+        return {**head, "model": answers.model, "choices": choices, "usage": usage}
+
+    return await service.complete(body.model, prompts, finish, with_scores, **body.options())
 
 
 def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: CompletionBody) -> dict[str, Any]:
@@ -71,11 +74,13 @@ def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: Comple
 
 
 def _log_probs(ids: list[int], log_probs: list[Any], tops: list[Any], decode: Callable[..., str]) -> dict[str, Any]:
-    """Log-probabilities; in ``tops``, None for tokens of a prompt, of several with equal texts the best counts."""
+    """Log-probabilities; of tokens with equal texts, the most probable. ``tops`` has None for tokens of a prompt."""
     tokens = [decode([token]) for token in ids]
     offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
-    pairs_of = [None if top is None else ({token: p} | top).items() for token, p, top in zip(ids, log_probs, tops)]
-    texts = [None if pairs is None else {decode([token]): p for token, p in reversed(pairs)} for pairs in pairs_of]
+    texts: list[dict[str, float] | None] = []
+    for token, log_prob, top in zip(ids, log_probs, tops):
+        pairs = sorted(((top or {}) | {token: log_prob}).items(), key=lambda pair: pair[1])
+        texts.append(None if top is None else {decode([number]): p for number, p in pairs})
     return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": texts or None, "text_offset": offsets}
 
 

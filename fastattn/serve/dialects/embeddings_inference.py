@@ -11,6 +11,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.serve.dialects.body import Body, InjectedService, TokenIds, as_list
+from fastattn.serve.service import ModelAnswers
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
@@ -136,9 +137,12 @@ async def ask(body: RootBody, service: InjectedService) -> Any:
     if max_tokens is None and service.models.names_of((Encoder,)):
         return (await service.embed(texts, None, truncate=True))[0].tolist()
     options: dict[str, Any] = {} if max_tokens is None else {"max_new_tokens": max_tokens}
-    answers = await service.complete(None, texts, **options)
-    entries = [{"generated_text": generation.text} for generation in answers.generations]
-    return entries if isinstance(body.inputs, list) else entries[0]
+
+    def finish(answers: ModelAnswers) -> Any:
+        entries = [{"generated_text": generation.text} for generation in answers.generations]
+        return entries if isinstance(body.inputs, list) else entries[0]
+
+    return await service.complete(None, texts, finish, **options)
 
 
 @router.post("/predict")

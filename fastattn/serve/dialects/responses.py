@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -120,7 +121,10 @@ async def respond(body: ResponsesBody, service: InjectedService) -> dict[str, An
     if body.stream:
         parts = service.stream(body.model, conversation)
         return _stream(body, await anext(parts), parts)
-    answers = await service.converse(body.model, conversation)
+    return await service.converse(body.model, conversation, partial(_answer, body))
+
+
+def _answer(body: ResponsesBody, answers: ModelAnswers) -> dict[str, Any]:
     (answer,) = answers.split_answers
     items = [_item_of(kind, text) for kind, text in (("reasoning", answer.reasoning), ("content", answer.text)) if text]
     items += _call_items(answer.calls)
