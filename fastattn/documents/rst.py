@@ -36,7 +36,7 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
 _INLINE = re.compile(
     r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
-    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\]\s]+\]_"
+    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\[\]\s]+\]_"
     r"|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
     re.DOTALL,
 )
@@ -121,7 +121,7 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
             paragraphs.append(_paragraph(lines, number, column, column))
             number = paragraphs[-1].last
             if lines[number - 1].rstrip().endswith("::"):
-                first = next((_indent(line) for line in lines[number:] if line.strip()), 0)
+                first = next((_indent(lines[n]) for n in range(number, len(lines)) if lines[n].strip()), 0)
                 end = _block_end(lines, number, max(indent, min(column, first - 1)))
                 untranslated.append("\n".join(lines[number:end]))
                 number = end

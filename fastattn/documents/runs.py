@@ -103,23 +103,26 @@ class RunParagraph:
             self._element.remove(child)
         run: Element = None  # the one whose mark is open
         last: Element = None
+        plain: Element = None  # ``last``, if it has the usual format: what follows it there joins it
         for kind, text, tag in join_marked(answers).pieces():
             if kind == "close":
                 run = None
                 continue
             if kind != "open" and not text:
                 continue
-            if kind == "open" or run is None or _text_element(run) is None:
+            target = plain if run is None else run
+            if kind == "open" or target is None or _text_element(target) is None:
                 new_run = tag if kind == "open" else copy.deepcopy(self._sample)
                 if last is None:
                     self._element.insert(self._first, new_run)
                 else:
                     last.addnext(new_run)
-                last, run = new_run, tag if kind == "open" else run
+                last, plain = new_run, None if kind == "open" else new_run
+                run = tag if kind == "open" else run
                 if _text_element(new_run) is not None:
                     _set_text(new_run, text)
             else:
-                _set_text(run, (_text_element(run).text or "") + text)
+                _set_text(target, (_text_element(target).text or "") + text)
 
 
 def _is_inline(element: Element) -> bool:

@@ -1,12 +1,13 @@
 """LaTeX, RTF, reStructuredText and SubStation Alpha: what is read, and what stays."""
 
 import re
+import time
 
 import pytest
 
 from fastattn import translate_document
 from fastattn.errors import InputError
-from tests.documents.backwards import Backwards, grows_as_its_length
+from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
 
 LATEX = [
     (r"\section{a b} c d", r"\section{b a} d c"),
@@ -206,6 +207,14 @@ def test_time_grows_as_the_length(form, piece):
         "tex": "\\begin{document}\n",
     }.get(form, "")
     grows_as_its_length(form, lambda n: head + joint.join([piece * 5] * n))
+
+
+@pytest.mark.parametrize("piece", ["a::\n\n", "["])
+def test_long_files_of_rst_take_seconds(piece):
+    """Copies of the rest of a file, and a pattern's retries, are no steps of Python."""
+    start = time.process_time()
+    translate_document(Unchanged(), piece.encode() * 100_000, "rst")
+    assert time.process_time() - start < 20
 
 
 def test_what_is_no_such_document():

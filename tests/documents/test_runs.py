@@ -48,7 +48,10 @@ def test_heads_of_tables_stay():
 
 
 def test_line_ends_in_heads_of_tables_and_escapes_stay():
-    strings = "<si><t>one two</t></si><si><t>six\nten</t></si><si><t>a b _x000D_</t></si>"
+    strings = "<si><t>one two</t></si><si><t>six\nten</t></si><si><t>a b _x000D_</t></si><si><t>a b %s c</t></si>"
     found = parts_of(translate_document(Backwards(), xlsx(strings, table1="one two", table2="six_x000a_ten"), "xlsx"))
     assert "<t>one two</t></si><si><t>six\nten</t>" in found["xl/sharedStrings.xml"]
-    assert "_x000D_" in found["xl/sharedStrings.xml"] and "b a" in found["xl/sharedStrings.xml"]
+    assert (
+        "<si><t>_x000D_ b a</t></si><si><t xml:space='preserve'>c %s b a</t></si>".replace("'", '"')
+        in found["xl/sharedStrings.xml"]
+    )
