@@ -16,6 +16,7 @@ from bench.checks import Absent, Data, Findings, check
 from bench.checks.documents import DOCUMENT_PLACES, MOST_BYTES, Capitals, Unchanged, structure
 from fastattn import translate_document
 from fastattn.documents.forms import FIELD_FORMS, FORMS, form_of
+from fastattn.errors import InputError
 
 # What the folder documents/ of --data has copies of: public repositories with files of these forms.
 REPOSITORIES = (
@@ -95,11 +96,14 @@ def fault(content: bytes, form: str) -> str:
         options: dict[str, Any] = {"fields": _fields(content, form)} if form in FIELD_FORMS else {}
         options |= {"language": "eo"} if form == "xcstrings" else {}
         originals = list(READERS[form](content))
-        unchanged = translate_document(Unchanged(), content, form, **options)
     except Exception as error:
         raise NotOfForm(str(error)) from error
     if not any(map(_small_letters, originals)):
         raise NotOfForm("no texts")
+    try:
+        unchanged = translate_document(Unchanged(), content, form, **options)
+    except InputError as error:
+        raise NotOfForm(str(error)) from error
     capitals = translate_document(Capitals(), content, form, **options)
     if form not in (*BILINGUAL, *RESULTS) and _content(unchanged, form) != _content(content, form):
         return "other bytes of an unchanged file"

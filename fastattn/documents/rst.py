@@ -96,13 +96,15 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
             number = max(heading.last, *heading.adornments) + (heading.adornments[-1] >= heading.last)
         elif re.fullmatch(r":(?:[^:\\`]|\\.)+:", text):  # a field's name
             number += 1
-        elif directive and (directive["name"].lower() in _CONTENT or _SIGNED.fullmatch(directive["name"])):
+        elif directive and (
+            (is_content := directive["name"].lower() in _CONTENT) or _SIGNED.fullmatch(directive["name"])
+        ):
             if directive["name"].lower() in _TITLED and text[directive.end() :]:
                 paragraphs.append(_paragraph(lines, number, indent + directive.end(), indent))
                 number = paragraphs[-1].last
             else:
                 number += 1
-            kept = r"\s+:[\w-]+:(?:\s|$)" if directive["name"].lower() in _CONTENT else rf"\s{{{indent + 1},}}\S"
+            kept = r"\s+:[\w-]+:(?:\s|$)" if is_content else rf"\s{{{indent + 1},}}\S"
             while number < len(lines) and re.match(kept, lines[number]):
                 number += 1
         elif _EXPLICIT.match(text) and not _PREFIX.match(text):

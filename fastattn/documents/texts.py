@@ -15,8 +15,8 @@ from fastattn.text.translation import is_spaceless
 
 # A document's translation in progress: it yields texts, is sent their translations, and returns the new document.
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
-# Python's codecs that no document may name as its charset.
 MOST_TAGS = 2_000_000  # of a page, or of a part of an archive
+# Python's codecs that no document may name as its charset.
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
 
 
@@ -46,7 +46,7 @@ def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:
 
 
 def check_tags(data: bytes, name: str) -> None:
-    """InputError for tags whose elements would take far more memory than an archive's bytes may."""
+    """InputError for more tags than the memory of an archive's bytes could hold as elements."""
     if data.count(b"<") > MOST_TAGS:
         raise InputError(f"{name}: has more than {MOST_TAGS:,} tags")
 

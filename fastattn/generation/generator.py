@@ -84,6 +84,7 @@ class Generator(ModelBase):
         self._loaded.model.set_cache_precision(self._cache_precision)
         self._reader.threads = self._loaded.threads
         self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
+        self._scheduler = self._service.scheduler()
 
     @property
     def layer_weights(self) -> int:

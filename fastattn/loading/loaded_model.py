@@ -55,6 +55,7 @@ class ModelBase:
     _takes_processes: ClassVar[bool] = False
     _checkpoint_part: ClassVar[str] = ""  # see ``fastattn.weights.read``
     _pool: Any = None  # the worker processes, if there are any
+    _scheduler: Any  # of the calls without a callback
     _folder: Path | None = None  # of the checkpoint's files; None: it was in memory
     _loaded: LoadedModel
 
@@ -150,8 +151,7 @@ class ModelBase:
 
     def observe_steps(self, observe: Callable[[int, int], None]) -> None:
         """Have ``observe`` called behind each step that this process makes, as ``Scheduler`` calls it."""
-        parts = vars(self)
-        (parts["_service"].scheduler() if "_service" in parts else parts["_scheduler"]).observe = observe
+        self._scheduler.observe = observe
 
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; a second call does nothing.

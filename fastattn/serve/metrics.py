@@ -38,7 +38,10 @@ def count_generations(model: str, generations: Sequence[Generation], prompts: in
 
 
 def prompt_counts(generations: Sequence[Generation], prompts: int) -> tuple[int, int]:
-    """(tokens of so many prompts, how many the cache had): of a prompt's samples, which share rows, the first's."""
+    """(tokens of so many prompts, how many of them the cache had: the least of each prompt's samples).
+
+    A prompt's samples share its rows, so the cache has them for all samples but the first.
+    """
     count = max(1, len(generations) // prompts)
     groups = [generations[first : first + count] for first in range(0, len(generations), count)]
     cached = sum(min(generation.cached_tokens for generation in group) for group in groups)

@@ -289,7 +289,7 @@ class Service:
         name = self.models.find(model, CrossEncoder)
         async with self.models.use(name) as scorer:
             counts = await _in_slices(scorer.count_pair_tokens, pairs)
-            _check_counts(counts, scorer.max_length, truncate)
+            _check_counts(() if truncate else counts, scorer.max_length)
             charge()
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
             scores = await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs)
@@ -526,15 +526,14 @@ def visible_text(document: bytes) -> str:
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
     """A Refusal for a text or a pair of texts that the model would cut, unless ``truncate``."""
-    for number, text in enumerate(() if truncate else texts):
-        tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
-        _check_counts([tokens], model.max_length, truncate, number)
+    counts = (len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0] for text in texts)
+    _check_counts(() if truncate else counts, model.max_length)
 
 
-def _check_counts(counts: Sequence[int], most: int, truncate: bool, first_number: int = 0) -> None:
-    """A Refusal for a text or pair of more tokens than the model reads, unless ``truncate``."""
-    for number, tokens in enumerate(counts, first_number):
-        if tokens > most and not truncate:
+def _check_counts(counts: Iterable[int], most: int) -> None:
+    """A Refusal for the first text or pair of more tokens than the model reads."""
+    for number, tokens in enumerate(counts):
+        if tokens > most:
             advice = f"the model reads {most}: ask for truncate, or less"
             raise Refusal(413, f"text {number} has {tokens} tokens, {advice}")
 

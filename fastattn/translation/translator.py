@@ -166,6 +166,7 @@ class Translator(ModelBase):
         tokenizer, loaded = self._tokenizer, self._loaded
         tokenizer.wait()
         self._service = DecodingService(loaded.model, tokenizer.end_id, tokenizer.unk_id, loaded.threads)
+        self._scheduler = self._service.scheduler()
         self._pipeline = Pipeline(self._service, tokenizer, self._max_positions)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "TranslationProcesses":
