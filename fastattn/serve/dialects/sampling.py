@@ -13,6 +13,7 @@ from fastattn.errors import FastattnError
 from fastattn.generation.calls import Generation
 from fastattn.serve.dialects.body import Body
 from fastattn.serve.metrics import prompt_counts
+from fastattn.system.option_names import SEARCH
 
 MOST_STOPS, MOST_ANSWERS = 4, 16
 Biases = Annotated[dict[int, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)]
@@ -62,9 +63,8 @@ def sampling_options(
     if body.temperature == 0:
         options["sampling_topk"] = 1
     else:
-        top_k = None if body.top_k is None else max(0, body.top_k)
-        options |= {"sampling_temperature": body.temperature, "sampling_topp": body.top_p or None}
-        options |= {"sampling_topk": top_k, "sampling_minp": body.min_p or None}
+        options |= {SEARCH[name]: getattr(body, name) or None for name in ("temperature", "top_p", "min_p")}
+        options["sampling_topk"] = None if body.top_k is None else max(0, body.top_k)
     return {name: value for name, value in options.items() if value is not None}
 
 
