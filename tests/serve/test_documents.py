@@ -164,7 +164,7 @@ def test_a_text_in_capitals_is_translated(asked):
 
 def test_the_key_of_an_upload_is_a_field(pulled, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("one 1000\ntwo\n")
+    keys.write_text("one 100\ntwo\n")
     parts = {"source": "en", "target": "pt", "api_key": "one"}
     kind = {"content-type": "multipart/form-data; boundary=x"}
 
@@ -184,8 +184,8 @@ def test_the_key_of_an_upload_is_a_field(pulled, tmp_path):
         assert asked.raw("GET", f"{path}?api_key=one")[:2] == (200, b"Bom dia.")
         assert asked.raw("GET", f"{path}?api_key=two")[0] == 404 and asked.raw("GET", path)[0] == 403
         assert sent(api_key="three")[0] == 403
-        assert asked.get("/v2/usage", authorization="one")[1]["character_count"] >= 13  # charged once
-        assert asked.get("/v2/usage", authorization="one")[1]["character_count"] <= 14
+        # Charged once; 100 characters a minute come back, a busy machine takes seconds.
+        assert 1 <= asked.get("/v2/usage", authorization="one")[1]["character_count"] <= 14
 
 
 def test_a_file_by_libretranslates_route(asked):
@@ -197,7 +197,7 @@ def test_a_file_by_libretranslates_route(asked):
     assert status == 200
     path = json.loads(answer)["translatedFileUrl"].partition(str(asked.port))[2]
     assert asked.raw("GET", path)[:2] == (200, b"# Bom *dia*.")
-    assert asked.raw("GET", path[:-1] + "0")[0] == 404
+    assert asked.raw("GET", path[:-1] + ("0" if path[-1] != "0" else "1"))[0] == 404
     assert asked.post("/suggest", {"q": "a", "s": "b"})[0] == 403
     assert ".docx" in asked.get("/frontend/settings")[1]["supportedFilesFormat"]
 
