@@ -37,9 +37,7 @@ STATUSES = {
 }
 
 
-def make_app(settings: ServerSettings | None = None) -> Any:
-    """The application for settings, by default those that ``ServerSettings.publish`` has left in the environment."""
-    settings = settings or ServerSettings.from_environment()
+def make_app(settings: ServerSettings) -> Any:
     service = Service(settings)
 
     @asynccontextmanager

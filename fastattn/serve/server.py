@@ -6,6 +6,7 @@ import socket
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import h11
@@ -180,6 +181,12 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
     }
 
 
+def _make_app(settings: ServerSettings) -> Any:
+    from fastattn.serve.app import make_app  # not in the process that only watches workers
+
+    return make_app(settings)
+
+
 def run_server(settings: ServerSettings, host: str, port: int) -> None:
     """Serve until SIGTERM or an interrupt; then requests in progress have ``settings.timeout`` to be finished.
 
@@ -192,10 +199,10 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
         ServedModel(name, path).read_kind()  # raises the errors of a faulty model before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
-    config = uvicorn.Config("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))
     try:
         with tempfile.TemporaryDirectory(prefix="fastattn-serve-") as folder:
-            replace(settings, folder=folder).publish()
+            app = partial(_make_app, replace(settings, folder=folder))
+            config = uvicorn.Config(app, factory=True, **uvicorn_options(settings, host, port))
             if settings.processes == 1:
                 uvicorn.Server(config).run()
                 return

@@ -1,14 +1,9 @@
-"""The settings of a server, as plain data that its worker processes read from the environment."""
-
-import json
-import os
-from dataclasses import asdict
+"""The settings of a server, as plain data, and what refuses requests."""
 
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import open_text
 from fastattn.system.records import dataclass
 
-SETTINGS_VARIABLE = "FASTATTN_SERVE"  # the environment variable in which worker processes find the settings
 HEAD_BYTES = 16 << 10  # the most bytes of a request's line and headers
 
 
@@ -49,17 +44,6 @@ class ServerSettings:
     def body_bytes(self) -> int:
         """The most bytes of a request's body: all characters as JSON escapes, and the JSON around each text."""
         return 12 * self.characters + 64 * self.items + 4096
-
-    def publish(self) -> None:
-        """Make the settings available to ``from_environment``, in this process and its children."""
-        os.environ[SETTINGS_VARIABLE] = json.dumps(asdict(self))
-
-    @classmethod
-    def from_environment(cls) -> "ServerSettings":
-        fields = json.loads(os.environ[SETTINGS_VARIABLE])
-        models = tuple(map(tuple, fields.pop("models")))
-        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return cls(models, **fields | lists)
 
 
 def read_keys(path: str) -> dict[bytes, int]:

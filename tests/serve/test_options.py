@@ -1,5 +1,7 @@
 """Each option of the command arrives in the server's settings."""
 
+import pickle
+
 import click
 import pytest
 
@@ -38,11 +40,9 @@ def started(monkeypatch):
     seen = {}
 
     def run_server(settings, host, port):
-        settings.publish()
-        assert ServerSettings.from_environment() == settings
+        assert pickle.loads(pickle.dumps(settings)) == settings  # worker processes get it so
         seen.update(vars(settings), host=host, port=port)
 
-    monkeypatch.setenv("FASTATTN_SERVE", "")
     monkeypatch.setattr(server, "run_server", run_server)
     monkeypatch.setattr(mcp, "run_stdio", lambda settings: seen.update(vars(settings), stdio=True))
     return seen
@@ -74,12 +74,13 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path):
 
 def test_processes_share_the_threads(monkeypatch):
     """Each gets its part, unless it is told how many."""
-    published = []
+    seen = []
     monkeypatch.setattr(server, "default_threads", lambda: 7)
     monkeypatch.setattr(server.ServedModel, "read_kind", lambda one: None)
-    monkeypatch.setattr(ServerSettings, "publish", lambda settings: published.append(settings.threads) or 1 / 0)
+    monkeypatch.setattr(server, "_make_app", lambda settings: seen.append(settings.threads))
+    monkeypatch.setattr(server.uvicorn, "Config", lambda app, **options: app() or 1 / 0)
     for processes, threads, each in ((1, None, None), (2, None, 3), (9, None, 1), (2, 5, 5)):
         settings = ServerSettings((("a", "a"),), processes=processes, threads=threads)
         with pytest.raises(ZeroDivisionError):
             server.run_server(settings, "127.0.0.1", 0)
-        assert published.pop() == each
+        assert seen.pop() == each
