@@ -21,7 +21,6 @@ from fastattn.serve.dialects import ROUTERS, error_body
 from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
-from fastattn.serve.tracing import traced
 
 # HTTP status -> its meaning, of each error that any route may answer with.
 STATUSES = {
@@ -66,7 +65,7 @@ def make_app(settings: ServerSettings) -> Any:
         path = getattr(scope.get("route"), "path", scope["path"])
         return path if path in known_paths else "other"
 
-    gate = traced(Gate(app, settings, error_body, route_path), route_path)
+    gate = Gate(app, settings, error_body, route_path)
     if not settings.origins:
         return gate
     methods, headers, exposed_headers = ["*"], ["*"], ["Retry-After", "X-Request-ID"]

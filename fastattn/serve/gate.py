@@ -1,6 +1,6 @@
 """The middleware between the server and the dialects' routes, which every request and every answer passes.
 
-It sees to limits, keys, forms, the time limit, ids, the log and the metrics. It is written for ASGI directly, since it
+It sees to limits, keys, forms, the time limit, ids, the log, metrics and traces. It is written for ASGI directly, since it
 reads the body and watches the client: the work for a request ends when the client goes away.
 """
 
@@ -24,6 +24,7 @@ from fastattn.printable import printable
 from fastattn.serve.dialects.body import STRICT
 from fastattn.serve.service import CALLER, QUOTA
 from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
+from fastattn.serve.tracing import span_writer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,7 +44,7 @@ UPLOADED_KEY = re.compile(
 )
 KEY_FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that may hold a key
 WRITE_BYTES = 1 << 16  # the most bytes of an answer that are written at once
-CLIENT_CLOSED = 499  # status, in the log and metrics alone, of a request whose client went away: nginx's number
+CLIENT_CLOSED = 499  # status, in the server's records alone, of a request whose client went away: nginx's number
 
 REQUESTS = Counter("fastattn_requests", "Requests answered.", ["path", "status"])
 SECONDS = Histogram("fastattn_request_seconds", "From a request's first byte to the last of its answer.", ["path"])
@@ -87,7 +88,7 @@ class Gate:
     """The middleware.
 
     error_body  (path, status, message) -> the body of an error in the path's dialect
-    route_path  (scope) -> the path of the request's route, by which metrics count the request
+    route_path  (scope) -> the path of the request's route, by which metrics and traces name the request
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Gate:
         self._error_body, self._route_path = error_body, route_path
         keys = read_keys(settings.keys) if settings.keys else {}
         self._keys = {key: KeyQuota(limit, 1 / settings.processes) for key, limit in keys.items()}
-        self._common_quota = KeyQuota()
+        self._common_quota, self._write_span = KeyQuota(), span_writer()
         # Requests in progress, and requests among these whose key is not read yet.
         self._request_count, self._unidentified_count = 0, 0
 
@@ -109,7 +110,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, answer = time.perf_counter(), Answer(scope, send)
+        start, answer = time.perf_counter(), Answer(scope, receive, send)
         ACTIVE.inc()
         try:
             await self._answer(scope, receive, answer, start + self._settings.timeout)
@@ -232,6 +233,7 @@ class Gate:
         status, path = answer.status or 500, self._route_path(answer.scope)
         REQUESTS.labels(path, status).inc()
         SECONDS.labels(path).observe(seconds)
+        self._write_span(scope, path, status, seconds)
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "id": answer.id,
@@ -249,8 +251,8 @@ class Gate:
 class Answer:
     """The answer to a request, with the request's scope, body and id: the id in the client's header, or a new one."""
 
-    def __init__(self, scope: Scope, send: Send):
-        self._send = send
+    def __init__(self, scope: Scope, receive: Receive, send: Send):
+        self._receive, self._send = receive, send
         self.scope, self.body = scope, b""
         self.status: int | None = None
         self._stream_type = b""
@@ -276,7 +278,7 @@ class Answer:
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
         """Answer with a refusal, or end a stream that has begun with it; an answer of another type is cut off."""
         if self.status is None:
-            await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _receive_disconnect, self.send)
+            await JSONResponse(body, refusal.status, refusal.headers)(self.scope, self._receive, self.send)
         elif self._stream_type:
             is_event = self._stream_type == EVENT_STREAM
             end = (f"data: {json.dumps(body)}\n\n" if is_event else f"{json.dumps(body)}\n").encode()
@@ -288,10 +290,6 @@ class Answer:
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _receive_disconnect() -> MutableMapping[str, Any]:
-    return {"type": "http.disconnect"}
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -2,10 +2,11 @@
 
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from fastattn.serve.tracing import VARIABLE, traced
+from fastattn.serve.tracing import VARIABLE, span_writer
 from tests.serve.recorders import MODELS, record_models
 from tests.serve.serving import serving
 
@@ -45,22 +46,21 @@ def test_each_request_is_a_span(spans, monkeypatch):
     assert second.parent is None and second.context.trace_id != first.context.trace_id
 
 
-def test_a_request_that_fails_is_a_span_too(spans):
-    async def app(scope, receive, send):
-        raise RuntimeError("a fault")
-
-    scope = {"type": "http", "method": "GET", "path": "/a", "headers": []}
-    with pytest.raises(RuntimeError):
-        traced(app, lambda scope: scope["path"])(scope, None, None).send(None)
+def test_a_request_that_fails_is_a_span_too(spans, monkeypatch):
+    record_models(monkeypatch)
+    monkeypatch.setattr("fastattn.serve.dialects.page.name_of", Mock(side_effect=RuntimeError("a fault")))
+    with serving(models=MODELS) as asked:
+        assert asked.raw("GET", "/api/models")[0] == 500
     (span,) = spans()
-    assert (span.name, span.status.status_code.name) == ("GET /a", "ERROR")
+    assert (span.name, span.status.status_code.name) == ("GET /api/models", "ERROR")
+    assert span.events[0].attributes["exception.message"] == "a fault"
 
 
 def test_without_a_collector_or_the_packages_there_are_no_spans(monkeypatch, capsys):
     monkeypatch.delenv(VARIABLE, raising=False)
-    app = object()
-    assert traced(app, str) is app and not capsys.readouterr().err
+    span_writer()({}, "", 200, 0.0)
+    assert not capsys.readouterr().err
     monkeypatch.setenv(VARIABLE, "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, EXPORTER, None)
-    assert traced(app, str) is app
+    span_writer()({}, "", 200, 0.0)
     assert capsys.readouterr().err == f"fastattn: no traces, though {VARIABLE} is set: {EXPORTER} is missing\n"
