@@ -1,9 +1,7 @@
 """The ASGI application: the routes of all dialects behind the gate."""
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,6 +16,7 @@ from starlette.routing import Route
 from fastattn._version import VERSION
 from fastattn.errors import FastattnError, InputError, QueueFullError
 from fastattn.serve.dialects import ROUTERS, error_body
+from fastattn.serve.dialects.body import describe
 from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
@@ -38,21 +37,9 @@ STATUSES = {
 
 def make_app(settings: ServerSettings) -> Any:
     service = Service(settings)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.models.load_all(keep_going=settings.processes > 1)
-        idle_task = asyncio.create_task(service.models.close_idle_models())
-        yield
-        idle_task.cancel()
-        with suppress(asyncio.CancelledError):
-            await idle_task
-        service.models.close_unused(idle_seconds=0.0)
-        service.close()
-
     responses: dict[int | str, Any] = {status: {"description": meaning} for status, meaning in STATUSES.items()}
-    no_documentation: dict[str, Any] = {"docs_url": None, "redoc_url": None}
-    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=responses, **no_documentation)
+    options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "lifespan": lambda app: service.running()}
+    app = FastAPI(title="fastattn", version=VERSION, responses=responses, **options)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
@@ -75,7 +62,7 @@ def make_app(settings: ServerSettings) -> Any:
 def _error_response(request: Request, error: Exception) -> Response:
     status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
-        status, message = 400, "; ".join(_describe_problem(problem) for problem in error.errors()[:3])
+        status, message = 400, describe(error.errors(), 1)  # places begin with "body" or the like
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
     elif isinstance(error, Refusal):
@@ -85,11 +72,6 @@ def _error_response(request: Request, error: Exception) -> Response:
     elif isinstance(error, FastattnError):
         status, message = 400 if isinstance(error, InputError) else 500, str(error)
     return JSONResponse(error_body(request.url.path, status, message), status, headers)
-
-
-def _describe_problem(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"][1:])
-    return f"{field}: {problem['msg']}" if field else str(problem["msg"])
 
 
 async def _metrics() -> Response:

@@ -56,11 +56,11 @@ class ModelStore:
         self._settings = settings
         self.entries = {name: ServedModel(name, path) for name, path in settings.models}
 
-    async def load_all(self, keep_going: bool) -> None:
+    async def load_all(self) -> None:
         """Find the kinds of all models, and load them unless the server is lazy.
 
-        keep_going  whether to go on without a model that cannot be loaded: a process that replaces a dead one should
-                    serve the other models, since a process that cannot start would end the server
+        A worker process goes on without a model that cannot be loaded: if it takes a dead one's place, it should serve
+        the other models, since a process that cannot start would end the server.
         """
         for entry in self.entries.values():
             try:
@@ -69,7 +69,7 @@ class ModelStore:
                     async with self.use(entry.name):
                         pass
             except FastattnError as error:
-                if not keep_going:
+                if self._settings.processes == 1:
                     raise
                 sys.stderr.write(f"fastattn: {entry.name} is not served by process {os.getpid()}: {error}\n")
 

@@ -3,10 +3,8 @@
 import asyncio
 import math
 import re
-import shutil
-import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -100,16 +98,18 @@ class Service:
     """The calls of all dialects to a server's models, and the files that clients leave."""
 
     def __init__(self, settings: ServerSettings):
-        self.settings, self.models = settings, ModelStore(settings)
-        folder = Path(settings.folder or f"{tempfile.gettempdir()}/fastattn-serve-{uuid.uuid4().hex}")
-        self._own_folder = None if settings.folder else folder
+        self.settings, self.models, folder = settings, ModelStore(settings), Path(settings.folder)
         self.glossaries = FileStore(folder / "glossaries", MOST_FILES, GLOSSARY_SECONDS)
         self.documents = FileStore(folder / "documents", MOST_FILES, DOCUMENT_SECONDS)
 
-    def close(self) -> None:
-        """Remove clients' files, unless the folder is one that the settings name."""
-        if self._own_folder is not None:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Load the models, and close them behind the block, or earlier if they are idle."""
+        await self.models.load_all()
+        idle_task = asyncio.create_task(self.models.close_idle_models())
+        yield
+        idle_task.cancel()
+        self.models.close_unused(idle_seconds=0.0)
 
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:

@@ -38,7 +38,7 @@ class ServerSettings:
     keys: str = ""  # a file of API keys; "": no request needs a key
     log_texts: bool = False  # whether the log has the bodies of requests
     strict: bool = False  # whether unknown fields of requests are refused
-    folder: str = ""  # of glossaries and documents, shared by worker processes; "": each process makes its own
+    folder: str = ""  # of clients' glossaries and documents, shared by worker processes; "": no client can leave any
 
     @property
     def body_bytes(self) -> int:

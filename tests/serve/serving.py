@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -54,7 +55,8 @@ class Asked:
 @contextlib.contextmanager
 def serving(**settings: Any) -> Iterator[Asked]:
     """A server in a thread of this process; yields when it answers."""
-    chosen = ServerSettings(**settings)
+    files = tempfile.TemporaryDirectory()
+    chosen = ServerSettings(**settings, folder=files.name)
     config = uvicorn.Config(make_app(chosen), **uvicorn_options(chosen, "127.0.0.1", 0))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -70,6 +72,7 @@ def serving(**settings: Any) -> Iterator[Asked]:
         server.force_exit = True  # whatever client a test left waiting; tests of processes ask for a graceful end
         thread.join(60)
         assert not thread.is_alive(), "the server did not end"
+        files.cleanup()
 
 
 @contextlib.contextmanager

@@ -219,7 +219,7 @@ def test_an_answer_is_finished_while_its_model_is_in_use(seen, monkeypatch):
 
     async def finish():
         QUOTA.set(KeyQuota())
-        await service.models.load_all(keep_going=False)
+        await service.models.load_all()
         chat = await service.converse("lm", Conversation(HELLO, [], "auto", {}, {}), users)
         return chat, await service.complete("lm", ["a"], users)
 

@@ -388,7 +388,7 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
 
     async def use():
         store = ModelStore(ServerSettings(MODELS, lazy=True))
-        await store.load_all(keep_going=False)
+        await store.load_all()
         await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
         assert seen["made"] == [Translator]  # of several who ask at once, too
         store.entries["en-pt"].users = 0
@@ -408,7 +408,7 @@ def test_models_that_nobody_uses_go_where_memory_is_scarce(seen, monkeypatch):
     async def use(memory):
         monkeypatch.setattr("fastattn.serve.models.available_memory", lambda: memory)
         store = ModelStore(ServerSettings((*MODELS, ("enc", "nowhere"), ("lm", "nowhere")), lazy=True))
-        await store.load_all(keep_going=False)
+        await store.load_all()
         async with store.use("en-pt"):
             pass
         async with store.use("enc"), store.use("lm"):
@@ -427,10 +427,10 @@ def test_a_model_that_is_gone_is_an_answer_or_ends_the_start(seen, monkeypatch, 
             assert asked.post("/translate", ask())[0] == 200  # it is back
     look = ServedModel.read_kind
     monkeypatch.setattr(ServedModel, "read_kind", lambda one: gone() if one.name == "lm" else look(one))
-    settings = ServerSettings((*MODELS, ("lm", "nowhere")))
+    models = (*MODELS, ("lm", "nowhere"))
     with pytest.raises(CheckpointError):
-        asyncio.run(ModelStore(settings).load_all(keep_going=False))
-    store = ModelStore(settings)
-    asyncio.run(store.load_all(keep_going=True))  # as a worker that takes another's place
+        asyncio.run(ModelStore(ServerSettings(models)).load_all())
+    store = ModelStore(ServerSettings(models, processes=2))
+    asyncio.run(store.load_all())  # as a worker that takes another's place
     assert store.names_of((Translator,)) == ["en-pt"]
     assert "fastattn: lm is not served by process " in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Annotated, Any
 
@@ -52,6 +53,12 @@ async def _service(request: Request) -> Service:  # FastAPI would run a plain fu
 InjectedService = Annotated[Service, Depends(_service)]
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
+
+
+def describe(problems: Sequence[Any], skipped: int = 0) -> str:
+    """The first of pydantic's problems as a line: the place of each, without so many parts, and what is wrong there."""
+    named = [(".".join(map(str, problem["loc"][skipped:])), problem["msg"]) for problem in problems[:3]]
+    return "; ".join(f"{field}: {message}" if field else message for field, message in named)
 
 
 def as_list(value: Any) -> list[Any]:

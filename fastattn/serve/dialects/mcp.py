@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from fastattn._version import VERSION
 from fastattn.documents.forms import TEXT_FORMS
 from fastattn.errors import FastattnError
-from fastattn.serve.dialects.body import STRICT, Body, InjectedService, Texts
+from fastattn.serve.dialects.body import STRICT, Body, InjectedService, Texts, describe
 from fastattn.serve.gate import KeyQuota
 from fastattn.serve.service import AUTO, DOCUMENT_FORMS, QUOTA, Service
 from fastattn.serve.settings import ServerSettings
@@ -139,8 +139,7 @@ async def _call(tool: AssistantTool, arguments: Any, service: Service) -> dict[s
         result = await tool.call(service, tool.body.model_validate(arguments))
         text, is_error = json.dumps(result, ensure_ascii=False), False
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:3])
-        text = "; ".join(problems)
+        text = describe(error.errors())
     except (FastattnError, ValueError) as error:
         text = str(error)
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
@@ -188,8 +187,6 @@ def run_stdio(settings: ServerSettings, lines: BinaryIO | None = None, output: B
 async def _serve_lines(service: Service, lines: BinaryIO, output: BinaryIO) -> None:
     QUOTA.set(KeyQuota())
     STRICT.set(service.settings.strict)
-    await service.models.load_all(keep_going=False)
-    idle_task = asyncio.create_task(service.models.close_idle_models())
     tasks = set[asyncio.Task[None]]()
 
     async def answer_line(line: bytes) -> None:
@@ -199,15 +196,13 @@ async def _serve_lines(service: Service, lines: BinaryIO, output: BinaryIO) -> N
                 output.write(json.dumps(result).encode() + b"\n")
                 output.flush()
 
-    while line := await asyncio.to_thread(lines.readline):
-        if line.strip():
-            task = asyncio.create_task(answer_line(line))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-    await asyncio.gather(*tasks)
-    idle_task.cancel()
-    service.models.close_unused(idle_seconds=0.0)
-    service.close()
+    async with service.running():
+        while line := await asyncio.to_thread(lines.readline):
+            if line.strip():
+                task = asyncio.create_task(answer_line(line))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
 
 
 async def _answer_line(line: bytes, service: Service) -> dict[str, Any] | None:
