@@ -1,7 +1,7 @@
 """The middleware between the server and the dialects' routes, which every request and every answer passes.
 
-It sees to limits, keys, forms, the time limit, ids, the log, metrics and traces. It is written for ASGI directly, since it
-reads the body and watches the client: the work for a request ends when the client goes away.
+It sees to limits, keys, forms, the time limit, ids, the log, metrics and traces. It is written for ASGI directly, since
+it reads the body and watches the client: the work for a request ends when the client goes away.
 """
 
 import asyncio
