@@ -142,34 +142,45 @@ class Service:
         options   options of ``Translator.translate``
         """
         charge = self.check_size(texts)
+        pairs, detected = await self._language_pairs(texts, source, target)
+        charge()
+        if alternatives:
+            options["num_hypotheses"] = alternatives + 1
+        translations: list[Any] = [None] * len(texts)
+        for pair in dict.fromkeys(pairs):
+            positions = [b for b, text_pair in enumerate(pairs) if text_pair == pair]
+            async with self.models.use(self.pairs[pair]) as model:
+                beam = max(model.default_options.beam_size, alternatives + 1)
+                arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
+                arguments |= self._language_options(pair) | options
+                results = await _translated(model, [texts[b] for b in positions], glossary, arguments)
+                count_translations(self.pairs[pair], results)
+                for b, result in zip(positions, results):
+                    links = word_links(texts[b], result) if with_links else ()
+                    others = tuple(result.hypotheses[1:])
+                    translations[b] = TextTranslation(result.text, *pair, others, detected[b], tuple(links))
+        return translations
+
+    async def _language_pairs(
+        self, texts: Sequence[str], source: str, target: str
+    ) -> tuple[list[tuple[str, str]], list[DetectedLanguage | None]]:
+        """((source, target) of each text; its language if the source is AUTO). A Refusal for a pair without a model."""
         target = language_code(target)
-        sources = self.sources.get(target)
-        if not sources:
+        if not (sources := self.sources.get(target)):
             raise Refusal(400, f"no model translates to {target!r}; to {list_codes(self.sources)}")
         detected: list[DetectedLanguage | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
         codes = [language_code(source, sources) if language is None else language.language for language in detected]
-        model_names = {code: self._translator_name(code, target) for code in dict.fromkeys(codes)}
-        charge()
-        if alternatives:
-            options["num_hypotheses"] = alternatives + 1
-        translations: list[Any] = [None] * len(texts)
-        for code, name in model_names.items():
-            positions = [b for b, text_code in enumerate(codes) if text_code == code]
-            async with self.models.use(name) as model:
-                beam = max(model.default_options.beam_size, alternatives + 1)
-                arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
-                if self.models.entries[name].takes_languages:
-                    arguments |= {"source_lang": code, "target_lang": target}
-                results = await _translated(model, [texts[b] for b in positions], glossary, arguments | options)
-                count_translations(name, results)
-                for b, result in zip(positions, results):
-                    links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
-                    translations[b] = TextTranslation(
-                        result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
-                    )
-        return translations
+        for code in codes:
+            if code not in sources:
+                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {list_codes(sources)}")
+        return [(code, target) for code in codes], detected
+
+    def _language_options(self, pair: tuple[str, str]) -> dict[str, str]:
+        """The options of a pair's model that name the languages, if it translates several pairs."""
+        takes_languages = self.models.entries[self.pairs[pair]].takes_languages
+        return dict(zip(("source_lang", "target_lang"), pair)) if takes_languages else {}
 
     async def translate_documents(
         self,
@@ -180,37 +191,31 @@ class Service:
         *,
         glossary: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> list[tuple[bytes, str]]:
-        """(translation, source language) of each document. Characters are charged and bounded as the model gets them.
+    ) -> tuple[list[bytes], list[tuple[str, str]], list[DetectedLanguage | None]]:
+        """(the translations; what ``_language_pairs`` returns). Characters are charged and bounded as models get them.
 
         options  options of ``translate_document``
         """
         self.check_size([""] * len(documents))
-        target = language_code(target)
-        sources = self.sources.get(target, [])
         if source == AUTO and form not in (*TEXT_FORMS, "xml"):
             raise Refusal(400, f"name the source language: it is not found in {form}")
-        languages = [language_code(source, sources)] * len(documents)
-        if source == AUTO:
-            languages = [(await self.detect(visible_text(document), sources))[0].language for document in documents]
-        model_names = {language: self._translator_name(language, target) for language in dict.fromkeys(languages)}
-        results: list[tuple[bytes, str]] = []
-        glossary_translators: dict[str, Any] = {}  # by source language, since a glossary takes a while to compile
+        pairs, detected = await self._language_pairs(list(map(visible_text, documents)), source, target)
+        results: list[bytes] = []
+        glossary_translators: dict[tuple[str, str], Any] = {}  # of each pair, since a glossary takes a while to compile
         meter = Meter(self.settings.characters)
         try:
-            for document, language in zip(documents, languages):
-                if self.models.entries[model_names[language]].takes_languages:
-                    options |= {"source_lang": language, "target_lang": target}
-                async with self.models.use(model_names[language]) as model:
-                    if glossary and language not in glossary_translators:
-                        glossary_translators[language] = await asyncio.to_thread(model.with_glossary, glossary)
-                    inner = glossary_translators.get(language, model)
+            for document, pair in zip(documents, pairs):
+                async with self.models.use(self.pairs[pair]) as model:
+                    if glossary and pair not in glossary_translators:
+                        glossary_translators[pair] = await asyncio.to_thread(model.with_glossary, glossary)
+                    inner = glossary_translators.get(pair, model)
                     translator = MeteredTranslator(CapitalsTranslator(GuardedTranslator(inner)), meter)
-                    translate = partial(translate_document, translator, language=target, **options)
-                    results.append((bytes(await asyncio.to_thread(translate, document, form)), language))
+                    arguments = {"language": pair[1], **self._language_options(pair), **options}
+                    translate = partial(translate_document, translator, document, form, **arguments)
+                    results.append(bytes(await asyncio.to_thread(translate)))
         finally:
             meter.is_over = True
-        return results
+        return results, pairs, detected
 
     async def translate_upload(
         self, name: str, content: bytes, source: str, target: str, glossary: Mapping[str, str] | None = None
@@ -219,27 +224,22 @@ class Service:
         if (form := form_of(name)) not in DOCUMENT_FORMS:
             raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
         await asyncio.to_thread(self.documents.check_room, CALLER.get())
-        ((translated, _),) = await self.translate_documents(
+        (translated,), _, _ = await self.translate_documents(
             [content], form, source, target, glossary=glossary, name=printable(name)
         )
         media_type = "text/html" if form == "pdf" else "application/octet-stream"
         fields = {"name": name, "characters": len(visible_text(content)), "media_type": media_type}
         return await asyncio.to_thread(partial(self.documents.put, CALLER.get(), translated, **fields))
 
-    def _translator_name(self, source: str, target: str) -> str:
-        """The name of the model that translates between two languages; Refusal if there is none."""
-        if (source, target) not in self.pairs:
-            sources = list_codes(self.sources.get(target, ()))
-            raise Refusal(400, f"no model translates from {source!r} to {target!r}; from {sources}")
-        return self.pairs[source, target]
-
     async def translate_text_documents(
         self, texts: Sequence[str], form: str, source: str, target: str, **options: Any
-    ) -> list[tuple[str, str]]:
-        """(translation, source language) of each document of a form of text, whatever charset the document names."""
+    ) -> list[TextTranslation]:
+        """The translation of each document of a form of text, whatever charset the document names."""
         documents = [BYTE_ORDER_MARK + text.encode() for text in texts]
-        translations = await self.translate_documents(documents, form, source, target, **options)
-        return [(document.decode("utf-8-sig"), language) for document, language in translations]
+        results = await self.translate_documents(documents, form, source, target, **options)
+        return [
+            TextTranslation(data.decode("utf-8-sig"), *pair, (), language) for data, pair, language in zip(*results)
+        ]
 
     async def detect(self, text: str, candidates: Sequence[str] = ()) -> list[DetectedLanguage]:
         """The likely languages of a text, most likely first, of the candidates if given; confidence is among all."""

@@ -74,7 +74,7 @@ REFUSED = [
     ("/translate", {"q": "a", "source": "en", "target": "de"}, 400, "no model translates to 'de'; to en, pt"),
     ("/translate", {"q": "a", "source": "de", "target": "pt"}, 400, "from 'de' to 'pt'; from en"),
     ("/translate", {"q": "a", "source": "en", "target": "pt", "format": "xml"}, 400, "format"),
-    ("/translate", {"q": "a", "source": "en", "target": "de", "format": "html"}, 400, "from 'en' to 'de'"),
+    ("/translate", {"q": "a", "source": "en", "target": "de", "format": "html"}, 400, "to 'de'; to en, pt"),
     ("/translate", {"q": "\ud800", "source": "en", "target": "pt"}, 400, "U+D800"),
     ("/translate", {"q": 7, "source": "en", "target": "pt"}, 400, "q"),
     ("/v2/translate", {"text": "a", "target_lang": "PT", "glossary_id": "0" * 32}, 404, "nothing with this id"),

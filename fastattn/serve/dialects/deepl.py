@@ -62,19 +62,16 @@ async def translate(body: DeepLBody, service: InjectedService) -> dict[str, Any]
     if body.tag_handling == "html":
         if body.ignore_tags or body.splitting_tags or body.non_splitting_tags:
             raise InputError("ignore_tags, splitting_tags and non_splitting_tags go with tag_handling xml")
-        answers = await service.translate_text_documents(texts, "html", *pair, **options)
+        translations = await service.translate_text_documents(texts, "html", *pair, **options)
     elif body.tag_handling == "xml":
-        documents = [text.encode() for text in texts]
-        results = await service.translate_documents(documents, "xml", *pair, rules=body.rules(), **options)
-        answers = [(document.decode(), language) for document, language in results]
+        translations = await service.translate_text_documents(texts, "xml", *pair, rules=body.rules(), **options)
     else:
         no_newlines = body.split_sentences == "nonewlines"
         lines = [text.replace("\n", " ") for text in texts] if no_newlines else texts
         translations = await service.translate(lines, *pair, **options)
-        answers = [(translation.text, translation.source) for translation in translations]
     entries: list[dict[str, Any]] = []
-    for text, (translation, language) in zip(texts, answers):
-        entries.append({"detected_source_language": language.upper(), "text": translation})
+    for text, translation in zip(texts, translations):
+        entries.append({"detected_source_language": translation.source.upper(), "text": translation.text})
         if body.show_billed_characters:
             entries[-1]["billed_characters"] = len(text)
     return {"translations": entries}

@@ -4,6 +4,7 @@ The first three share /translate, which tells their bodies apart by the fields.
 """
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
@@ -11,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
 from fastattn.serve.dialects.body import Body, InjectedService, as_list
-from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES, DetectedLanguage
+from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES
 from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
 
@@ -80,21 +81,18 @@ async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if isinstance(body, MTranServerBody):
         (translation,) = await service.translate([body.text], body.source, body.target)
         return {"result": translation.text}
+    texts, pair = as_list(body.q), (body.source, body.target)
     if body.format == "html":
         if body.alternatives:
             raise InputError("alternatives go with format text")
-        pages = await service.translate_text_documents(as_list(body.q), "html", body.source, body.target)
-        answer: dict[str, Any] = {"translatedText": [text for text, _ in pages]}
-        detected: list[Any] = [DetectedLanguage(language, 100.0) for _, language in pages]
+        translations = await service.translate_text_documents(texts, "html", *pair)
     else:
-        request = as_list(body.q), body.source, body.target
-        translations = await service.translate(*request, alternatives=body.alternatives)
-        answer = {"translatedText": [translation.text for translation in translations]}
-        if body.alternatives:
-            answer["alternatives"] = [list(translation.alternatives) for translation in translations]
-        detected = [translation.detected for translation in translations]
+        translations = await service.translate(texts, *pair, alternatives=body.alternatives)
+    answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
+    if body.alternatives:
+        answer["alternatives"] = [list(translation.alternatives) for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = list(map(_language_fields, detected))
+        answer["detectedLanguage"] = [asdict(one.detected) for one in translations if one.detected]
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
@@ -166,7 +164,7 @@ async def languages(service: InjectedService) -> list[dict[str, Any]]:
 @router.post("/detect")
 async def detect(body: DetectBody, service: InjectedService) -> list[dict[str, Any]]:
     service.check_size([body.q])()
-    return [_language_fields(language) for language in await service.detect(body.q)]
+    return [asdict(language) for language in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")
@@ -186,7 +184,3 @@ async def frontend_settings(service: InjectedService) -> dict[str, Any]:
 @router.get("/health")
 async def health() -> dict[str, str]:
     return {"status": "ok"}
-
-
-def _language_fields(detected: Any) -> dict[str, Any]:
-    return {"confidence": detected.confidence, "language": detected.language}

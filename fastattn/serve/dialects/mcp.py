@@ -64,10 +64,10 @@ async def _translate(service: Service, body: TranslateBody) -> Any:
 async def _translate_document(service: Service, body: TranslateDocumentBody) -> Any:
     call = body.form, body.source, body.target
     if body.form in TEXT_FORMS:
-        ((text, _),) = await service.translate_text_documents([body.content], *call)
-        return text
+        (translation,) = await service.translate_text_documents([body.content], *call)
+        return translation.text
     data = base64.b64decode("".join(body.content.split()), validate=True)
-    ((document, _),) = await service.translate_documents([data], *call)
+    (document,), _, _ = await service.translate_documents([data], *call)
     return base64.b64encode(document).decode()
 
 

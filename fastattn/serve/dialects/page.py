@@ -64,15 +64,13 @@ async def translate(body: PageBody, service: InjectedService) -> dict[str, Any]:
 
     With tags or a glossary there are no alternatives, with tags no links.
     """
-    request = [body.text], body.source, body.target
+    texts, pair, glossary = [body.text], (body.source, body.target), body.glossary
     if body.html:
-        ((text, source),) = await service.translate_text_documents(
-            [body.text], "html", body.source, body.target, glossary=body.glossary
-        )
-        return {"text": text, "source": source, "alternatives": [], "links": []}
-    alternatives = 0 if body.glossary else body.alternatives
-    call = service.translate(*request, alternatives=alternatives, with_links=True, glossary=body.glossary)
-    (translation,) = await call
+        (translation,) = await service.translate_text_documents(texts, "html", *pair, glossary=glossary)
+    else:
+        alternatives = 0 if glossary else body.alternatives
+        call = service.translate(texts, *pair, alternatives=alternatives, with_links=True, glossary=glossary)
+        (translation,) = await call
     return {
         "text": translation.text,
         "source": translation.source,
