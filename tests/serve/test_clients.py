@@ -128,7 +128,7 @@ def test_what_conversations_say_arrives(asked, seen):
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}]},
-            "JSON object",
+            "arguments: Invalid JSON",
         ),
         ({"tools": [TOOL], "tool_choice": {"function": {"name": "g"}}}, "names 'g'"),
         ({"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}}, "not both"),

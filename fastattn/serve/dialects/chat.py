@@ -1,14 +1,13 @@
 """OpenAI's route for conversations, with tools and rules for the answer: whole or as a stream of events."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from pydantic import Field, StrictBool
+from pydantic import AfterValidator, Field, Json, StrictBool
 
 from fastattn.errors import InputError
 from fastattn.serve.conversation import Conversation
@@ -18,6 +17,7 @@ from fastattn.serve.service import ModelAnswers
 from fastattn.text.tool_calls import ToolCall
 
 router = APIRouter(prefix="/v1")
+EMPTY_IS_NONE = AfterValidator(lambda items: items or None)
 
 
 class TextPart(Body):
@@ -27,40 +27,34 @@ class TextPart(Body):
 
 class FunctionCall(Body):
     name: str
-    arguments: str = "{}"
+    arguments: Json[dict[str, Any]] = {}
 
 
 class MessageCall(Body):
     id: str | None = None
+    type: Literal["function"] = "function"
     function: FunctionCall
 
-    def for_template(self) -> dict[str, Any]:
-        function = {"name": self.function.name, "arguments": _call_arguments(self.function.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
+
+def join_parts(parts: Any) -> Any:
+    """A content's text: that of its parts, if it has parts."""
+    return "\n".join(part.text for part in parts) if isinstance(parts, list) else parts
 
 
 class ChatMessage(Body):
+    """A message; its fields that are not None are those that templates read."""
+
     role: Literal["system", "user", "assistant", "developer", "tool"]
-    content: str | list[TextPart] | None = None
+    content: Annotated[str | list[TextPart] | None, AfterValidator(join_parts)] = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[MessageCall] | None = None
+    tool_calls: Annotated[list[MessageCall] | None, EMPTY_IS_NONE] = None
     tool_call_id: str | None = None
 
     def for_template(self) -> dict[str, Any]:
-        """The message as templates read it."""
-        content = self.content
-        if isinstance(content, list):
-            content = "\n".join(part.text for part in content)
-        if content is None and self.role != "assistant":
+        if self.content is None and self.role != "assistant":
             raise InputError(f"a message of role {self.role} should have a content")
-        message: dict[str, Any] = {"role": self.role, "content": content or ""}
-        for field in ("name", "reasoning_content", "tool_call_id"):
-            if getattr(self, field) is not None:
-                message[field] = getattr(self, field)
-        if self.tool_calls:
-            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
-        return message
+        return {"content": "", **self.model_dump(exclude_none=True)}
 
 
 class Function(Body):
@@ -71,7 +65,7 @@ class Function(Body):
 
 
 class Tool(Body):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: Function
 
 
@@ -167,8 +161,7 @@ def _choice(answers: ModelAnswers, number: int, body: ChatBody) -> dict[str, Any
 
 def calls_of(calls: list[ToolCall]) -> list[dict[str, Any]]:
     """An answer's calls as messages have them."""
-    functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
-    return [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function} for function in functions]
+    return [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": call._asdict()} for call in calls]
 
 
 async def _chunks(head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], body: ChatBody) -> AsyncIterator[Any]:
@@ -189,13 +182,3 @@ async def _chunks(head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], 
     yield chunk({}, "tool_calls" if calls else generation.finish_reason, **log_probs)
     if body.stream_options is not None and body.stream_options.include_usage:
         yield {**head, "choices": [], "usage": usage_of(piece.generations)}
-
-
-def _call_arguments(text: str) -> Any:
-    try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise InputError(f"the arguments of a tool call should be a JSON object, are {text[:80]!r}")
-    return arguments

@@ -16,6 +16,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, InjectedService, as_list
+from fastattn.serve.dialects.chat import EMPTY_IS_NONE, Tool
 from fastattn.serve.dialects.sampling import sampling_options
 from fastattn.serve.service import ModelAnswers, Service
 
@@ -71,38 +72,24 @@ class OllamaCall(Body):
 
 
 class OllamaMessageCall(Body):
+    type: Literal["function"] = "function"
     function: OllamaCall
 
 
 class OllamaMessage(Body):
+    """A message; its fields have the names by which templates read them."""
+
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
-    thinking: str | None = None
-    images: Annotated[list[str], Field(max_length=0)] | None = None
-    tool_calls: list[OllamaMessageCall] | None = None
-    tool_name: str | None = None
-
-    def for_template(self) -> dict[str, Any]:
-        """The message as templates read it."""
-        message: dict[str, Any] = {"role": self.role, "content": self.content}
-        if self.thinking is not None:
-            message["reasoning_content"] = self.thinking
-        if self.tool_name is not None:
-            message["name"] = self.tool_name
-        if self.tool_calls:
-            calls = [call.function.model_dump() for call in self.tool_calls]
-            message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-        return message
-
-
-class OllamaTool(Body):
-    type: Literal["function"] = "function"
-    function: dict[str, Any]
+    reasoning_content: Annotated[str | None, Field(alias="thinking")] = None
+    images: Annotated[list[str] | None, Field(max_length=0, exclude=True)] = None
+    tool_calls: Annotated[list[OllamaMessageCall] | None, EMPTY_IS_NONE] = None
+    name: Annotated[str | None, Field(alias="tool_name")] = None
 
 
 class OllamaChatBody(AnswerBody):
     messages: Annotated[list[OllamaMessage], Field(min_length=1)]
-    tools: list[OllamaTool] | None = None
+    tools: list[Tool] | None = None
 
 
 class GenerateBody(AnswerBody):
@@ -128,16 +115,16 @@ class OllamaOldEmbedBody(ModelBody):
 
 @router.post("/chat", response_model=None)
 async def chat(body: OllamaChatBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
-    tools = [tool.model_dump() for tool in body.tools or ()]
-    if any(not isinstance(tool["function"].get("name"), str) for tool in tools):
-        raise InputError("each tool should have a function with a name")
-    conversation = body.conversation([message.for_template() for message in body.messages], tools)
-    return await _respond(body, service.stream(body.name, conversation), in_message=True)
+    messages = [message.model_dump(exclude_none=True) for message in body.messages]
+    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+    return await _respond(body, service.stream(body.name, body.conversation(messages, tools)), in_message=True)
 
 
 @router.post("/generate", response_model=None)
 async def generate(body: GenerateBody, service: InjectedService) -> dict[str, Any] | StreamingResponse:
-    if body.raw or not await _has_template(service, body.name):
+    async with service.models.use(service.models.find(body.name, Generator)) as generator:
+        is_raw = body.raw or not generator.has_chat_template
+    if is_raw:
         if body.format:
             raise InputError("format goes with no raw prompt")
         options = body.options.options() if body.options else {}
@@ -145,11 +132,6 @@ async def generate(body: GenerateBody, service: InjectedService) -> dict[str, An
     messages = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt})
     return await _respond(body, service.stream(body.name, body.conversation(messages, [])), in_message=False)
-
-
-async def _has_template(service: Service, name: str) -> bool:
-    async with service.models.use(service.models.find(name, Generator)) as generator:
-        return generator.has_chat_template
 
 
 async def _respond(

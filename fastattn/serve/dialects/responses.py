@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import AfterValidator, Field, Json
 
 from fastattn.errors import FastattnError
 from fastattn.serve.conversation import Conversation
 from fastattn.serve.dialects.body import Body, InjectedService
-from fastattn.serve.dialects.chat import ChatMessage, Function, FunctionCall, MessageCall, ResponseFormat, Schema
+from fastattn.serve.dialects.chat import Function, ResponseFormat, Schema, join_parts
 from fastattn.serve.dialects.sampling import SamplingBody, error_body, head_of, usage_of
 from fastattn.serve.service import ModelAnswers
 from fastattn.text.tool_calls import ToolCall
@@ -28,6 +28,9 @@ class ContentPart(Body):
     logprobs: list[Any] | None = None
 
 
+Content = Annotated[str | list[ContentPart], AfterValidator(join_parts)]
+
+
 class InputItem(Body):
     """A message, the call of a tool, what a tool gave, or a thought: what the output of a response has, and more."""
 
@@ -35,28 +38,24 @@ class InputItem(Body):
     id: str | None = None
     status: str | None = None
     role: Literal["system", "user", "assistant", "developer"] = "user"
-    content: str | list[ContentPart] | None = None
-    summary: list[ContentPart] = []
+    content: Content | None = None
+    summary: Content = ""
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str = ""
-    arguments: str = "{}"
-    output: str | list[ContentPart] = ""
+    arguments: Json[dict[str, Any]] = {}
+    output: Content = ""
 
     def for_template(self) -> dict[str, Any]:
         if self.type == "function_call_output":
-            return ChatMessage(role="tool", content=_joined(self.output), tool_call_id=self.call_id).for_template()
+            return {"role": "tool", "content": self.output, "tool_call_id": self.call_id}
         if self.type == "function_call":
-            call = MessageCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
-            return ChatMessage(role="assistant", tool_calls=[call]).for_template()
-        text = _joined(self.content or "")
+            function = {"name": self.name, "arguments": self.arguments}
+            call = {"id": self.call_id, "type": "function", "function": function}
+            return {"role": "assistant", "content": "", "tool_calls": [call]}
         if self.type == "reasoning":
-            return ChatMessage(role="assistant", reasoning_content=text or _joined(self.summary)).for_template()
-        return ChatMessage(role=self.role, content=text).for_template()
-
-
-def _joined(parts: str | list[ContentPart]) -> str:
-    return parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+            return {"role": "assistant", "content": "", "reasoning_content": self.content or self.summary}
+        return {"role": self.role, "content": self.content or ""}
 
 
 def _messages(items: list[InputItem]) -> list[dict[str, Any]]:
@@ -175,12 +174,7 @@ def _item_of(kind: str, text: str | None = None) -> dict[str, Any]:
 
 
 def _part_of(kind: str, text: str) -> dict[str, Any]:
-    is_thought = kind == "reasoning"
-    return {"type": "reasoning_text", "text": text} if is_thought else _text_part(text)
-
-
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": []}
+    return {"type": _NAMES[kind], "text": text, **({"annotations": []} if kind == "content" else {})}
 
 
 def _cut(items: list[dict[str, Any]], answers: ModelAnswers) -> list[dict[str, Any]]:
@@ -192,10 +186,7 @@ def _cut(items: list[dict[str, Any]], answers: ModelAnswers) -> list[dict[str, A
 
 def _call_items(calls: list[ToolCall]) -> list[dict[str, Any]]:
     head = {"type": "function_call", "status": "completed"}
-    return [
-        {**head, "id": _id("fc"), "call_id": _id("call"), "name": call.name, "arguments": call.arguments}
-        for call in calls
-    ]
+    return [{**head, "id": _id("fc"), "call_id": _id("call"), **call._asdict()} for call in calls]
 
 
 def _stream(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> StreamingResponse:
