@@ -35,8 +35,8 @@ class Conversation:
         last_text = "".join(_strings([self.tools, self.variables, self.options.get("json_schema")]))
         return [*message_texts, last_text] if last_text else message_texts
 
-    def arguments(self, template: ChatTemplate) -> dict[str, Any]:
-        """The arguments of ``Generator.generate``."""
+    def arguments(self, template: ChatTemplate) -> tuple[dict[str, Any], tuple[list[str], bool]]:
+        """(the arguments of ``Generator.generate``; those of ``AnswerParts``, which splits the answer)."""
         arguments, variables, messages = dict(self.options), dict(self.variables), list(self.messages)
         if "developer" not in template.source:
             messages = [
@@ -44,32 +44,24 @@ class Conversation:
             ]
         if not RESERVED.isdisjoint(variables):
             raise InputError(f"chat_template_kwargs should name none of {', '.join(sorted(RESERVED))}")
-        if self._tool_names:
+        may_call = self.tool_choice != "none" and "json_schema" not in arguments
+        tool_names = [tool["function"]["name"] for tool in self.tools] if may_call else []
+        if tool_names:
             variables["tools"] = list(self.tools)
         if self.tool_choice not in ("auto", "none") and "json_schema" in arguments:
             raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
         if self.tool_choice not in ("auto", "none") and not self.tools:
             raise InputError("tool_choice asks for a call, and there are no tools")
-        if self._tool_names and self.tool_choice != "auto":
+        if tool_names and self.tool_choice != "auto":
             functions = [tool["function"] for tool in self.tools]
             name = None if self.tool_choice == "required" else self.tool_choice
             arguments["json_schema"] = call_schema(functions, name, template.source)
+        begins_in_thought = False
+        if THINK in template.source and "json_schema" not in arguments:
+            begins_in_thought = template.render(messages, **variables).rstrip().endswith(THINK)
         if variables:
             arguments["template_variables"] = variables
-        return {"messages": messages, **arguments}
-
-    @property
-    def _tool_names(self) -> list[str]:
-        """The names of the tools that the answer may call: none if calls are forbidden or the answer has a schema."""
-        may_call = self.tool_choice != "none" and "json_schema" not in self.options
-        return [tool["function"]["name"] for tool in self.tools] if may_call else []
-
-    def splitting_arguments(self, template: ChatTemplate, arguments: dict[str, Any]) -> tuple[list[str], bool]:
-        """The arguments of ``AnswerParts``, which splits the answer of a call with ``arguments``."""
-        if THINK not in template.source or "json_schema" in arguments:
-            return self._tool_names, False
-        prompt = template.render(arguments["messages"], **arguments.get("template_variables", {}))
-        return self._tool_names, prompt.rstrip().endswith(THINK)
+        return {"messages": messages, **arguments}, (tool_names, begins_in_thought)
 
 
 def _strings(value: Any) -> Iterator[str]:

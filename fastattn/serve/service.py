@@ -202,19 +202,19 @@ class Service:
         pairs, detected = await self._language_pairs(list(map(visible_text, documents)), source, target)
         results: list[bytes] = []
         glossary_translators: dict[tuple[str, str], Any] = {}  # of each pair, since a glossary takes a while to compile
-        meter = Meter(self.settings.characters)
+        translator = MeteredTranslator(self.settings.characters)
         try:
             for document, pair in zip(documents, pairs):
                 async with self.models.use(self.pairs[pair]) as model:
                     if glossary and pair not in glossary_translators:
                         glossary_translators[pair] = await asyncio.to_thread(model.with_glossary, glossary)
                     inner = glossary_translators.get(pair, model)
-                    translator = MeteredTranslator(CapitalsTranslator(GuardedTranslator(inner)), meter)
+                    translator.translator = CapitalsTranslator(GuardedTranslator(inner))
                     arguments = {"language": pair[1], **self._language_options(pair), **options}
                     translate = partial(translate_document, translator, document, form, **arguments)
                     results.append(bytes(await asyncio.to_thread(translate)))
         finally:
-            meter.is_over = True
+            translator.is_over = True
         return results, pairs, detected
 
     async def translate_upload(
@@ -363,7 +363,7 @@ class Service:
         name = self.models.find(model, Generator)
         charge()
         async with self.models.use(name) as generator:
-            arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
+            arguments, splitting_arguments = await asyncio.to_thread(conversation.arguments, generator.chat_template)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
             generations = [best, *best.alternatives]
             count_generations(name, generations)
@@ -377,7 +377,7 @@ class Service:
         name = self.models.find(model, Generator)
         async with self.models.use(name) as generator:
             charge()
-            arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
+            arguments, splitting_arguments = await asyncio.to_thread(conversation.arguments, generator.chat_template)
             parts, timer = AnswerParts(*splitting_arguments), StreamTimer(name)
             async for piece in generator.stream_async(caller=CALLER.get(), **arguments):  # the last is the Generation
                 timer.tick()
@@ -444,12 +444,6 @@ class Service:
         return partial(QUOTA.get().take, characters)
 
 
-def _arguments_of(conversation: Conversation, generator: Generator) -> tuple[dict[str, Any], tuple[list[str], bool]]:
-    """(the arguments of ``Generator.generate``, the arguments of ``AnswerParts``)."""
-    arguments = conversation.arguments(generator.chat_template)
-    return arguments, conversation.splitting_arguments(generator.chat_template, arguments)
-
-
 def _texts_of(model: Any, texts: Sequence[Any]) -> list[str]:
     """The texts, with token ids in the place of a text decoded."""
     return [text if isinstance(text, str) else model.decode(text) for text in texts]
@@ -488,35 +482,27 @@ async def _in_slices(call: Callable[[Sequence[Any]], Any], texts: Sequence[Any])
     return results
 
 
-class Meter:
-    """Charges a request's caller for the characters of documents' texts, and refuses more than ``limit``.
+class MeteredTranslator:
+    """Translates by ``translator``, charges the request's caller for each text, and refuses more than ``limit``.
 
     is_over  set when the request has ended, so that no further text is translated
     """
 
     def __init__(self, limit: int):
         self._limit, self._characters, self.is_over = limit, 0, False
+        self.translator: Any = None
 
-    def count(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts, one by one, each after its charge."""
+    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        results: Iterator[Any] = self.translator.translate_iter(self._charged(texts), **options)
+        return results
+
+    def _charged(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             self._characters += len(text)
             if self.is_over or self._characters > self._limit:
                 raise Refusal(413, f"a request may have {self._limit} characters, this document has more")
             QUOTA.get().take(len(text))
             yield text
-
-
-class MeteredTranslator:
-    """A translator whose texts a Meter counts."""
-
-    def __init__(self, translator: Any, meter: Meter):
-        self._translator, self._meter = translator, meter
-        self.returns_attention = getattr(translator, "returns_attention", True)
-
-    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        results: Iterator[Any] = self._translator.translate_iter(self._meter.count(texts), **options)
-        return results
 
 
 def visible_text(document: bytes) -> str:

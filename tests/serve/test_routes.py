@@ -43,7 +43,7 @@ TRANSLATIONS = [
 ]
 VECTORS = {"texts": ["a"], "caller": HERE, "long": "error"}
 UNIT = VECTORS | {"normalize_embeddings": True}
-EMBED = UNIT | {"truncate_dim": None}
+EMBED = UNIT | {"truncate_dim": None, "prompt_name": None}
 EMBEDDINGS = [
     ("/embed", {"inputs": "a"}, EMBED),
     ("/embed", {"inputs": ["a", "b"], "truncate": True}, EMBED | {"texts": ["a", "b"], "long": "truncate"}),

@@ -17,21 +17,9 @@ from fastattn.serve.dialects import (
 )
 from fastattn.serve.dialects.sampling import error_body as openai_error_body
 
-# DeepLX's /TOKEN/translate, a route of ``libretranslate``, matches other dialects' paths, so that router comes last.
-_DIALECTS = (
-    deepl,
-    openai,
-    mcp,
-    chat,
-    completions,
-    responses,
-    rerank,
-    ollama,
-    embeddings_inference,
-    page,
-    libretranslate,
-)
-ROUTERS = [dialect.router for dialect in _DIALECTS]
+_DIALECTS = (deepl, openai, mcp, chat, completions, responses, rerank, ollama, embeddings_inference, page)
+# LibreTranslate's router comes last: in it is DeepLX's /TOKEN/translate, which matches other dialects' paths.
+ROUTERS = [dialect.router for dialect in (*_DIALECTS, libretranslate)]
 # The beginning of a dialect's paths -> the function that makes its errors' bodies; other paths have LibreTranslate's.
 _ERRORS = {
     "/v1/": openai_error_body,

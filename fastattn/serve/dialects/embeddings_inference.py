@@ -88,9 +88,8 @@ class TokenizeBody(Body):
 @router.post("/embed")
 async def embed(body: EmbedBody, service: InjectedService) -> list[list[float]]:
     options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
-    if body.prompt_name is not None:
-        options["prompt_name"] = body.prompt_name
-    vectors_BD, _, _ = await service.embed(as_list(body.inputs), None, truncate=body.truncate, **options)
+    options |= {"truncate": body.truncate, "prompt_name": body.prompt_name}
+    vectors_BD, _, _ = await service.embed(as_list(body.inputs), None, **options)
     vectors: list[list[float]] = vectors_BD.tolist()
     return vectors
 
@@ -112,8 +111,7 @@ async def embed_all(body: AllBody, service: InjectedService) -> list[list[list[f
 
 @router.post("/embed_sparse")
 async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[dict[str, Any]]]:
-    options = {} if body.prompt_name is None else {"prompt_name": body.prompt_name}
-    vectors = await service.embed_sparse(as_list(body.inputs), body.truncate, **options)
+    vectors = await service.embed_sparse(as_list(body.inputs), body.truncate, prompt_name=body.prompt_name)
     return [
         [{"index": index, "value": value} for index, value in zip(*(array.tolist() for array in vectors.row(number)))]
         for number in range(len(vectors))
@@ -122,9 +120,7 @@ async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[d
 
 @router.post("/similarity")
 async def similarity(body: SimilarityBody, service: InjectedService) -> list[float]:
-    options: dict[str, Any] = {"truncate": bool(body.parameters.truncate)}
-    if body.parameters.prompt_name is not None:
-        options["prompt_name"] = body.parameters.prompt_name
+    options = {"truncate": bool(body.parameters.truncate), "prompt_name": body.parameters.prompt_name}
     return await service.similarities(body.inputs.source_sentence, body.inputs.sentences, **options)
 
 
@@ -191,11 +187,6 @@ async def info(service: InjectedService) -> dict[str, Any]:
             "max_client_batch_size": service.settings.items,
             "version": VERSION,
         }
-
-
-@router.get("/ping")
-async def ping() -> dict[str, str]:
-    return {"status": "ok"}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

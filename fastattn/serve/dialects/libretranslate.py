@@ -182,5 +182,6 @@ async def frontend_settings(service: InjectedService) -> dict[str, Any]:
 
 
 @router.get("/health")
+@router.get("/ping", summary="text-embeddings-inference's")
 async def health() -> dict[str, str]:
     return {"status": "ok"}
