@@ -41,12 +41,12 @@ Every request is a line of JSON on stderr, without its texts.
 --threads
 --precision [float32|bfloat16|int8|int4|auto]
 --keys FILE: Answer only those who have an API key of this file.
---max-characters INTEGER>=1: The most characters of all texts of a request. [default: 50000]
---max-items INTEGER>=1: The most texts of a request. [default: 1000]
---max-requests INTEGER>=1: The most requests in progress; more get 429. [default: 256]
+--max-characters INTEGER>=1 -> characters: The most characters of all texts of a request. [default: 50000]
+--max-items INTEGER>=1 -> items: The most texts of a request. [default: 1000]
+--max-requests INTEGER>=1 -> requests: The most requests in progress; more get 429. [default: 256]
 --timeout SECONDS: The longest that a request may take. [default: 120.0]
---proxy ADDRESS ...: Take a client's address from the X-Forwarded-For of this proxy (default: of none).
---cors ORIGIN ...: Let pages of this origin ask; '*': of any (default: of none).
+--proxy ADDRESS ... -> proxies: Take a client's address from the X-Forwarded-For of this proxy (default: of none).
+--cors ORIGIN ... -> origins: Let pages of this origin ask; '*': of any (default: of none).
 --log-texts: Log what requests say, too.
 --mcp: Answer the Model Context Protocol on standard input and output, and no HTTP; over HTTP it is at /mcp.
 --strict: Refuse requests with unknown fields (default: ignore these, and log each name once).
@@ -55,7 +55,7 @@ Every request is a line of JSON on stderr, without its texts.
     idle={"type": click.FloatRange(min=0), "default": 0.0},
     timeout={"type": click.FloatRange(min=0, min_open=True)},
 )
-def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options: Any) -> None:
+def serve(models: tuple[str, ...], host: str, port: int, idle: float, mcp: bool, **options: Any) -> None:
     """Serve models over HTTP, in the dialects that clients of other servers speak."""
     try:
         from fastattn.serve.server import run_server
@@ -66,13 +66,10 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
     served_models = tuple(map(_name_and_path, models))
     if len(dict(served_models)) < len(served_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
-    field_names = {"max_characters": "characters", "max_items": "items", "max_requests": "requests"}
-    field_names |= {"cors": "origins", "proxy": "proxies"}
-    settings = {field_names.get(name, name): value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     _check_proxies(settings.get("proxies", ()))
-    is_stdio = settings.pop("mcp", False)
     server_settings = ServerSettings(served_models, idle=60 * idle, **settings)
-    if is_stdio:  # a signal ends the process at once: no request of another client is in progress
+    if mcp:  # a signal ends the process at once: no request of another client is in progress
         over_http = server_settings.keys, server_settings.origins, server_settings.proxies
         if any(over_http) or server_settings.processes > 1:
             raise click.UsageError("--keys, --cors, --proxy and --processes are for HTTP: leave them out with --mcp")

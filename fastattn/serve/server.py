@@ -23,6 +23,8 @@ from fastattn.system.cpus import default_threads
 HEAD_SECONDS = 10.0  # within which a request's line and headers should arrive
 WRITE_SECONDS = 30.0  # within which a client should take each part of an answer
 CLIENT_CHECK_SECONDS = 0.2  # between two checks whether a client that has shut its side of the connection has gone
+# An answer is written in two parts, hence TCP_NODELAY, which connections inherit; asyncio sets it for a single process.
+NO_DELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 TIMEOUT_ANSWER = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -135,7 +137,7 @@ class Workers(Multiprocess):
         new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         new_socket.bind(self._address)
-        set_no_delay(new_socket)
+        new_socket.setsockopt(*NO_DELAY)
         new_socket.set_inheritable(True)
         return new_socket
 
@@ -155,14 +157,6 @@ class Workers(Multiprocess):
         for pid, process in processes_by_pid.items():
             if process not in self.processes:
                 multiprocess.mark_process_dead(pid)
-
-
-def set_no_delay(listener: socket.socket) -> None:
-    """Set TCP_NODELAY, which accepted connections inherit, since an answer is written in two parts.
-
-    For a single process, asyncio sets it.
-    """
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
@@ -208,7 +202,7 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
                 return
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             listener = config.bind_socket()
-            set_no_delay(listener)
+            listener.setsockopt(*NO_DELAY)
             Workers(config, listener).run()
     except SystemExit:
         raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None

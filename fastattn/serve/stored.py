@@ -36,8 +36,7 @@ class FileStore:
         """Keep content for a caller; raises what ``check_room`` raises."""
         self.check_room(caller)
         stored = ClientFile(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
-        for folder in (self._folder.parent, self._folder):
-            folder.mkdir(0o700, exist_ok=True)
+        self._folder.mkdir(0o700, exist_ok=True)
         (self._folder / f"{stored.id}.content").write_bytes(content)
         entry = json.dumps({"caller": str(caller), "fields": stored.fields}).encode()
         write_whole(self._folder / f"{stored.id}.json", lambda file: file.writelines([entry]))

@@ -26,9 +26,8 @@ def span_writer() -> Callable[[MutableMapping[str, Any], str, int, float], None]
     except ImportError as error:
         sys.stderr.write(f"fastattn: no traces, though {VARIABLE} is set: {error.name} is missing\n")
         return lambda *request: None
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "fastattn")})
-    )
+    names = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "fastattn")}
+    provider = TracerProvider(resource=Resource.create(names))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     tracer = provider.get_tracer("fastattn")
 

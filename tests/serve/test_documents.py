@@ -114,7 +114,7 @@ def test_a_glossary_is_its_keys(pulled, tmp_path):
 
 
 def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):
-    store = FileStore(tmp_path / "kept" / "files", limit=2, seconds=60.0)
+    store = FileStore(tmp_path / "files", limit=2, seconds=60.0)
     first = store.put("a", b"1", name="n")
     assert store.get("a", first.id).content == b"1" and store.files_of("b") == []
     with pytest.raises(Refusal, match="nothing with this id"):
@@ -123,7 +123,7 @@ def test_stored_files_have_an_owner_a_number_and_an_age(tmp_path, monkeypatch):
     with pytest.raises(Refusal, match="2 files are kept"):
         store.put("a", b"3")
     monkeypatch.setattr("fastattn.serve.stored.time", SimpleNamespace(time=Mock(return_value=time.time() + 61)))
-    assert store.files_of("a") == [] and not list((tmp_path / "kept" / "files").iterdir())
+    assert store.files_of("a") == [] and not list((tmp_path / "files").iterdir())
 
 
 def test_tokens_have_the_vectors_that_the_mean_is_of(pulled):

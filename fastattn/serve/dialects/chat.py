@@ -69,15 +69,6 @@ class Tool(Body):
     function: Function
 
 
-class ChosenFunction(Body):
-    name: str
-
-
-class ToolChoice(Body):
-    type: Literal["function"] = "function"
-    function: ChosenFunction
-
-
 class Schema(Body):
     name: str = ""
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
@@ -102,7 +93,7 @@ class ChatBody(SamplingBody):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | Tool | None = None
     response_format: ResponseFormat | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -118,7 +109,7 @@ class ChatBody(SamplingBody):
             raise InputError("top_logprobs needs logprobs, which should be true")
         if self.logprobs:
             options |= {"return_log_probs": True, "top_log_probs": self.top_logprobs or 0}
-        choice = self.tool_choice.function.name if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
+        choice = self.tool_choice.function.name if isinstance(self.tool_choice, Tool) else self.tool_choice
         return Conversation(
             [message.for_template() for message in self.messages],
             [tool.model_dump(exclude_none=True) for tool in self.tools or ()],

@@ -77,7 +77,7 @@ AnyBody = Annotated[
 @router.post("/translate", summary="LibreTranslate's, MTranServer's and DeepLX's")
 async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if isinstance(body, DeepLXBody):
-        return await deeplx(body, service)
+        return await deeplx("", body, service)
     if isinstance(body, MTranServerBody):
         (translation,) = await service.translate([body.text], body.source, body.target)
         return {"result": translation.text}
@@ -97,11 +97,8 @@ async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
 
 
 @router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
-async def deeplx_with_key(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
-    return await deeplx(body, service)  # the gate has checked the token
-
-
-async def deeplx(body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
+async def deeplx(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
+    """A translation and alternatives; the gate has checked the token."""
     source = body.source_lang or AUTO
     (translation,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
     return {

@@ -50,11 +50,9 @@ class VectorsBody(Body):
     model: str | None = None
 
 
-class SearchBody(Body):
+class SearchBody(VectorsBody):
     query: str
-    texts: Texts
     top_k: Annotated[int, Field(ge=1)] = 5
-    model: str | None = None
 
 
 async def _translate(service: Service, body: TranslateBody) -> Any:

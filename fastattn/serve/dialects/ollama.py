@@ -23,15 +23,6 @@ from fastattn.serve.service import ModelAnswers, Service
 router = APIRouter(prefix="/api")
 
 
-class ModelBody(Body):
-    model: Annotated[str, Field(validation_alias=AliasChoices("model", "name"))]
-
-    @property
-    def name(self) -> str:
-        """The model's name in this server: without the tag that clients add."""
-        return self.model.removesuffix(":latest")
-
-
 class OllamaOptions(Body):
     num_predict: int | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -51,12 +42,21 @@ class OllamaOptions(Body):
         return sampling_options(self, max_tokens, self.repeat_penalty, seed)
 
 
+class ModelBody(Body):
+    model: Annotated[str, Field(validation_alias=AliasChoices("model", "name"))]
+    options: OllamaOptions | None = None
+    keep_alive: Any = None
+
+    @property
+    def name(self) -> str:
+        """The model's name in this server: without the tag that clients add."""
+        return self.model.removesuffix(":latest")
+
+
 class AnswerBody(ModelBody):
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] | None = None
-    options: OllamaOptions | None = None
     think: bool | str | None = None
-    keep_alive: Any = None
 
     def conversation(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Conversation:
         options = self.options.options() if self.options else {}
@@ -103,14 +103,10 @@ class OllamaEmbedBody(ModelBody):
     input: str | Annotated[list[str], Field(min_length=1)]
     truncate: bool = True
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    options: OllamaOptions | None = None
-    keep_alive: Any = None
 
 
 class OllamaOldEmbedBody(ModelBody):
     prompt: str
-    options: OllamaOptions | None = None
-    keep_alive: Any = None
 
 
 @router.post("/chat", response_model=None)
@@ -213,10 +209,8 @@ async def tags(service: InjectedService) -> dict[str, Any]:
 @router.get("/ps")
 async def loaded(service: InjectedService) -> dict[str, Any]:
     """The models in memory."""
-    names = service.models.names_of((Generator, Encoder))
-    return {
-        "models": [_model_fields(service, name) for name in names if service.models.entries[name].model is not None]
-    }
+    entries, names = service.models.entries, service.models.names_of((Generator, Encoder))
+    return {"models": [_model_fields(service, name) for name in names if entries[name].model is not None]}
 
 
 @router.post("/show")

@@ -77,11 +77,6 @@ class FlatTool(Function):
     type: Literal["function"]
 
 
-class ChosenTool(Body):
-    type: Literal["function"]
-    name: str
-
-
 class TextFormat(Schema):
     type: Literal["text", "json_object", "json_schema"] = "text"
 
@@ -96,7 +91,7 @@ class ResponsesBody(SamplingBody):
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     tools: list[FlatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatTool | None = None
     text: TextRules | None = None
     n: Literal[1] | None = None
     previous_response_id: None = None  # nothing is stored
@@ -110,7 +105,7 @@ class ResponsesBody(SamplingBody):
             options["max_new_tokens"] = self.max_output_tokens
         functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in self.tools or ()]
         tools = [{"type": "function", "function": function} for function in functions]
-        choice = self.tool_choice.name if isinstance(self.tool_choice, ChosenTool) else self.tool_choice
+        choice = self.tool_choice.name if isinstance(self.tool_choice, FlatTool) else self.tool_choice
         return Conversation([*head, *_messages(items)], tools, choice or "auto", {}, options)
 
 
@@ -156,7 +151,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
         "output": output,
         "parallel_tool_calls": True,
         "tools": [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
-        "tool_choice": body.model_dump()["tool_choice"] or "auto",
+        "tool_choice": body.model_dump(exclude_none=True).get("tool_choice", "auto"),
         "temperature": body.temperature,
         "top_p": body.top_p,
         "metadata": {},
@@ -220,14 +215,12 @@ async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) ->
         texts.append(part[1])
         yield {"type": f"response.{_NAMES[kind]}.delta", **_place(output), "delta": part[1], **_log_probs(kind)}
         part = await anext(parts)
-    calls = _call_items(part.split_answers[0].calls)
+    calls = _cut(_call_items(part.split_answers[0].calls), part)
+    name = "incomplete" if part.generations[0].finish_reason == "length" else "completed"
     if kind:
-        output[-1] = output[-1] | {"status": "completed"}
-        if not calls:
-            _cut(output, part)
-        for event in _end_of(output, kind, "".join(texts)):
+        for event in _end_of(output, kind, "".join(texts), "completed" if calls else name):
             yield event
-    for call in _cut(calls, part):
+    for call in calls:
         output.append(call)
         place = {"item_id": call["id"], "output_index": len(output) - 1}
         begun = call | {"arguments": "", "status": "in_progress"}
@@ -236,7 +229,6 @@ async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) ->
         arguments = {"arguments": call["arguments"], "name": call["name"]}
         yield {"type": "response.function_call_arguments.done", **place, **arguments}
         yield {"type": "response.output_item.done", "output_index": place["output_index"], "item": call}
-    name = "incomplete" if part.generations[0].finish_reason == "length" else "completed"
     yield {"type": f"response.{name}", "response": _response(body, response, part, output)}
 
 
@@ -252,9 +244,8 @@ def _place(output: list[dict[str, Any]]) -> dict[str, Any]:
     return {"item_id": output[-1]["id"], "output_index": len(output) - 1, "content_index": 0}
 
 
-def _end_of(output: list[dict[str, Any]], kind: str, text: str) -> list[dict[str, Any]]:
+def _end_of(output: list[dict[str, Any]], kind: str, text: str, status: str = "completed") -> list[dict[str, Any]]:
     """The events with which the last item ends, which gets its text."""
-    status = output[-1]["status"].replace("in_progress", "completed")
     output[-1] = output[-1] | {"status": status, "content": [_part_of(kind, text)]}
     return [
         {"type": f"response.{_NAMES[kind]}.done", **_place(output), "text": text, **_log_probs(kind)},
