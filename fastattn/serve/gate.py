@@ -12,13 +12,15 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs
 
 from prometheus_client import Counter, Gauge, Histogram
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from fastattn.printable import printable
 from fastattn.serve.dialects.body import STRICT
@@ -26,17 +28,14 @@ from fastattn.serve.service import CALLER, QUOTA
 from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
 from fastattn.serve.tracing import span_writer
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Our page, the checks of supervisors, and the settings by which LibreTranslate's page learns that a key is needed.
 PATHS_WITHOUT_KEY = ("/", "/health", "/ping", "/frontend/settings")
 PATHS_WITHOUT_LIMIT = ("/health", "/ping", "/metrics")  # answered under any load
 UNIDENTIFIED_SHARE = 4  # of the requests that may be in progress, one in so many may have a key that is not read yet
-EVENT_STREAM, LINE_STREAM = b"text/event-stream", b"application/x-ndjson"
-FORM_TYPE, UPLOAD_TYPE = b"application/x-www-form-urlencoded", b"multipart/form-data"
+EVENT_STREAM, LINE_STREAM = "text/event-stream", "application/x-ndjson"
+FORM_TYPE, UPLOAD_TYPE = "application/x-www-form-urlencoded", "multipart/form-data"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
-AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
+AUTHORIZATION = re.compile(r"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE | re.ASCII)
 UPLOADED_KEY = re.compile(
     rb'\r\ncontent-disposition: *form-data; *name="(?:token|api_key|auth_key)" *\r\n'
     rb"(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n",
@@ -126,7 +125,7 @@ class Gate:
         if size + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # uvicorn lets a head in one part pass
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
         with self._admission(scope, self._needs_key(scope) and self._key_number(_request_key(scope, b"")) < 0):
-            is_upload = _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE)
+            is_upload = _is_of_type(scope, UPLOAD_TYPE)
             try:
                 body = await asyncio.wait_for(self._read_body(receive, is_upload), self._settings.timeout)
             except asyncio.TimeoutError:
@@ -204,15 +203,9 @@ class Gate:
 
     async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", deadline: float) -> None:
         """Have a dialect answer, until the deadline and as long as the client waits."""
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_body() -> MutableMapping[str, Any]:
-            if messages:
-                return messages.pop()
-            await asyncio.Event().wait()  # the Gate, not the application, watches whether the client goes away
-            raise AssertionError
-
-        answer_task = asyncio.ensure_future(self._app(scope, receive_body, answer.send))
+        messages = asyncio.Queue[Message]()  # never has the client's going away, for which the Gate looks out
+        messages.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        answer_task = asyncio.ensure_future(self._app(scope, messages.get, answer.send))
         disconnect_task = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             seconds = max(0.0, deadline - time.perf_counter())
@@ -255,17 +248,18 @@ class Answer:
         self._receive, self._send = receive, send
         self.scope, self.body = scope, b""
         self.status: int | None = None
-        self._stream_type = b""
+        self._stream_type = ""
         # RFC 9112, 6.3: after such a request the connection is closed, since further bytes may be a smuggled request.
-        self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
-        client_id = _header(scope, b"x-request-id").decode("latin-1")
+        headers = Headers(scope=scope)
+        self._has_two_lengths = "transfer-encoding" in headers and "content-length" in headers
+        client_id = headers.get("x-request-id", "")
         self.id = client_id if REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:
+    async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            content_type = next((value for name, value in message.get("headers", ()) if name == b"content-type"), b"")
-            self._stream_type = next(filter(content_type.startswith, (EVENT_STREAM, LINE_STREAM)), b"")
+            content_type = Headers(raw=message.get("headers", [])).get("content-type", "")
+            self._stream_type = next(filter(content_type.startswith, (EVENT_STREAM, LINE_STREAM)), "")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
             if self._has_two_lengths:
                 message["headers"].append((b"connection", b"close"))
@@ -292,13 +286,13 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
+def _is_of_type(scope: Scope, media_type: str) -> bool:
+    return Headers(scope=scope).get("content-type", "").lower().startswith(media_type)
 
 
 def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
     """The request; if its body is a form, the body becomes JSON, in which a repeated field is a list."""
-    if not _header(scope, b"content-type").lower().startswith(FORM_TYPE):
+    if not _is_of_type(scope, FORM_TYPE):
         return scope, body
     if scope["method"] == "GET":  # the deepl package sends a form with GET
         return {**scope, "query_string": b"&".join(filter(None, (scope["query_string"], body)))}, b""
@@ -337,17 +331,17 @@ def _without_keys(body: bytes) -> str:
 
 def _request_key(scope: Scope, body: bytes) -> bytes:
     """The request's API key, wherever a dialect sends it: Authorization, query, path or body; b"" if there is none."""
-    if match := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
-        return match[1]
+    if match := AUTHORIZATION.fullmatch(Headers(scope=scope).get("authorization", "").strip(" \t")):
+        return match[1].encode("latin-1")
     query = parse_qs(scope["query_string"].decode("latin-1"))
     for name in filter(query.__contains__, KEY_FIELDS):
         return query[name][0].encode()
     path = scope["path"].split("/")
     if len(path) == 3 and path[2] == "translate" and path[1] not in ("v1", "v2", "api"):  # DeepLX's /TOKEN/translate
         return str(path[1]).encode()
-    if _header(scope, b"content-type").lower().startswith(UPLOAD_TYPE):
-        match = UPLOADED_KEY.search(body)
-        return match[1] if match else b""
+    if _is_of_type(scope, UPLOAD_TYPE):
+        uploaded_key = UPLOADED_KEY.search(body)
+        return uploaded_key[1] if uploaded_key else b""
     with suppress(ValueError, RecursionError):
         fields = json.loads(body)
         for name in KEY_FIELDS if isinstance(fields, dict) else ():

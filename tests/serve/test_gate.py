@@ -119,13 +119,14 @@ def test_what_is_no_text_is_refused():
 
 
 def test_only_who_has_a_key_is_answered(tmp_path):
-    (tmp_path / "keys").write_text("# ours\nsecret\nbounded 120\n")
+    (tmp_path / "keys").write_text("# ours\nsecret\nbounded 120\nchàà\n", encoding="utf-8")
     with serving(models=MODELS, keys=str(tmp_path / "keys")) as asked:
         assert asked.post("/translate", ask()) == (403, {"error": "a key is needed"})
         assert asked.post("/translate", ask(), authorization="Bearer wrong")[1] == {"error": "this key is not known"}
         ways = [
             ("/translate", ask(), {"authorization": "Bearer secret"}),
             ("/translate", ask(), {"authorization": "secret"}),
+            ("/translate", ask(), {"authorization": "chàà".encode().decode("latin-1")}),  # bytes that end in a blank
             ("/translate?token=secret", ask(), {}),
             ("/translate", {**ask(), "api_key": "secret"}, {}),
             ("/translate", "q=a&source=en&target=pt&api_key=secret", FORM),

@@ -43,11 +43,6 @@ class DeepLBody(Body):
     model_type: str | None = None
     auth_key: str = ""
 
-    def rules(self) -> XmlRules:
-        """The rules of an XML text."""
-        tags = self.splitting_tags, self.non_splitting_tags, self.ignore_tags
-        return XmlRules(self.outline_detection, *map(_tag_names, tags))
-
 
 def _tag_names(value: list[str] | str) -> frozenset[str]:
     return frozenset(name for names in as_list(value) for name in names.split(",") if name)
@@ -56,15 +51,16 @@ def _tag_names(value: list[str] | str) -> frozenset[str]:
 @router.post("/translate")
 async def translate(body: DeepLBody, service: InjectedService) -> dict[str, Any]:
     source, texts = body.source_lang or AUTO, as_list(body.text)
-    pair = source, body.target_lang
+    pair, tags = (source, body.target_lang), (body.splitting_tags, body.non_splitting_tags, body.ignore_tags)
     options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
     options["glossary"] = await _glossary_terms(service, body.glossary_id, body.source_lang, body.target_lang)
     if body.tag_handling == "html":
-        if body.ignore_tags or body.splitting_tags or body.non_splitting_tags:
+        if any(tags):
             raise InputError("ignore_tags, splitting_tags and non_splitting_tags go with tag_handling xml")
         translations = await service.translate_text_documents(texts, "html", *pair, **options)
     elif body.tag_handling == "xml":
-        translations = await service.translate_text_documents(texts, "xml", *pair, rules=body.rules(), **options)
+        options["rules"] = XmlRules(body.outline_detection, *map(_tag_names, tags))
+        translations = await service.translate_text_documents(texts, "xml", *pair, **options)
     else:
         no_newlines = body.split_sentences == "nonewlines"
         lines = [text.replace("\n", " ") for text in texts] if no_newlines else texts
