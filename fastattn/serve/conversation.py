@@ -37,28 +37,26 @@ class Conversation:
 
     def arguments(self, template: ChatTemplate) -> tuple[dict[str, Any], tuple[list[str], bool]]:
         """(the arguments of ``Generator.generate``; those of ``AnswerParts``, which splits the answer)."""
-        arguments, variables, messages = dict(self.options), dict(self.variables), list(self.messages)
-        if "developer" not in template.source:
-            messages = [
-                {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
-            ]
+        arguments, variables = dict(self.options), dict(self.variables)
+        roles = {} if "developer" in template.source else {"developer": "system"}
+        messages = [{**message, "role": roles.get(message["role"], message["role"])} for message in self.messages]
         if not RESERVED.isdisjoint(variables):
             raise InputError(f"chat_template_kwargs should name none of {', '.join(sorted(RESERVED))}")
+        must_call = self.tool_choice not in ("auto", "none")
         may_call = self.tool_choice != "none" and "json_schema" not in arguments
         tool_names = [tool["function"]["name"] for tool in self.tools] if may_call else []
         if tool_names:
             variables["tools"] = list(self.tools)
-        if self.tool_choice not in ("auto", "none") and "json_schema" in arguments:
+        if must_call and "json_schema" in arguments:
             raise InputError("give response_format, or a tool_choice that has the answer call a tool, not both")
-        if self.tool_choice not in ("auto", "none") and not self.tools:
+        if must_call and not self.tools:
             raise InputError("tool_choice asks for a call, and there are no tools")
-        if tool_names and self.tool_choice != "auto":
+        if must_call:
             functions = [tool["function"] for tool in self.tools]
             name = None if self.tool_choice == "required" else self.tool_choice
             arguments["json_schema"] = call_schema(functions, name, template.source)
-        begins_in_thought = False
-        if THINK in template.source and "json_schema" not in arguments:
-            begins_in_thought = template.render(messages, **variables).rstrip().endswith(THINK)
+        may_think = THINK in template.source and "json_schema" not in arguments
+        begins_in_thought = may_think and template.render(messages, **variables).rstrip().endswith(THINK)
         if variables:
             arguments["template_variables"] = variables
         return {"messages": messages, **arguments}, (tool_names, begins_in_thought)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from prometheus_client import Counter, Gauge, Histogram
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -302,9 +302,9 @@ def _form_to_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
     values_by_name = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
     json_body = json.dumps(values_by_name, ensure_ascii=False).encode()
-    headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-type", b"content-length")]
-    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(json_body)).encode())]
-    return {**scope, "headers": headers}, json_body
+    headers = MutableHeaders(raw=[*scope["headers"]])
+    headers.update({"content-type": "application/json", "content-length": str(len(json_body))})
+    return {**scope, "headers": headers.raw}, json_body
 
 
 def _check_surrogates(body: bytes) -> None:

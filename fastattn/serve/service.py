@@ -230,9 +230,8 @@ class Service:
         if (form := form_of(name)) not in DOCUMENT_FORMS:
             raise InputError(f"documents of {printable(name)!r} are not translated; {', '.join(DOCUMENT_FORMS)} are")
         await asyncio.to_thread(self.documents.check_room, CALLER.get())
-        (translated,), _, _ = await self.translate_documents(
-            [content], form, source, target, glossary=glossary, name=printable(name)
-        )
+        options: dict[str, Any] = {"glossary": glossary, "name": printable(name)}
+        (translated,), _, _ = await self.translate_documents([content], form, source, target, **options)
         media_type = "text/html" if form == "pdf" else "application/octet-stream"
         fields = {"name": name, "characters": len(visible_text(content)), "media_type": media_type}
         return await asyncio.to_thread(partial(self.documents.put, CALLER.get(), translated, **fields))
@@ -427,9 +426,8 @@ class Service:
                 timer.tick()
                 if isinstance(piece, str):
                     yield piece
-                else:
-                    timer.end(piece)
-                    yield ModelAnswers(name, [piece], [], generator.decode, texts)
+            timer.end(piece)
+            yield ModelAnswers(name, [piece], [], generator.decode, texts)
 
     async def _checked_texts(self, model: Any, texts: Sequence[Any]) -> tuple[list[str], Callable[[], None]]:
         """(the texts, token ids decoded; the result of ``check_size`` by characters or ids, whichever are more)."""

@@ -29,20 +29,17 @@ class Body(BaseModel):
 
     @model_validator(mode="after")
     def _drop_unknown_fields(self) -> "Body":
-        unknown_fields = self.__pydantic_extra__ or {}
+        unknown_fields, body = self.__pydantic_extra__ or {}, type(self).__name__
         for name in list(unknown_fields):
             if STRICT.get():
                 raise PydanticCustomError("unknown_field", "the field {name} is not known", {"name": repr(name)})
-            _report_unknown(type(self).__name__, name[:LONGEST_NAME])
             del unknown_fields[name]
+            UNKNOWN_FIELDS.labels(body).inc()
+            logged = body, name[:LONGEST_NAME]
+            if logged not in _logged_fields and len(_logged_fields) < MOST_NAMES:
+                _logged_fields.add(logged)
+                sys.stderr.write(json.dumps({"unknown_field": logged[1], "body": body}) + "\n")
         return self
-
-
-def _report_unknown(body: str, field: str) -> None:
-    UNKNOWN_FIELDS.labels(body).inc()
-    if (body, field) not in _logged_fields and len(_logged_fields) < MOST_NAMES:
-        _logged_fields.add((body, field))
-        sys.stderr.write(json.dumps({"unknown_field": field, "body": body}) + "\n")
 
 
 async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread

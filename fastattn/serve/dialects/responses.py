@@ -161,8 +161,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
 
 def _item_of(kind: str, text: str | None = None) -> dict[str, Any]:
     """A message or, of kind "reasoning", a thought; without text it is in progress."""
-    status = "in_progress" if text is None else "completed"
-    content = [] if text is None else [_part_of(kind, text)]
+    status, content = ("in_progress", []) if text is None else ("completed", [_part_of(kind, text)])
     if kind == "reasoning":
         return {"type": "reasoning", "id": _id("rs"), "status": status, "summary": [], "content": content}
     return {"type": "message", "id": _id("msg"), "role": "assistant", "status": status, "content": content}
