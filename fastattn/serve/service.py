@@ -320,9 +320,8 @@ class Service:
     async def tokenize(self, texts: Sequence[str], special_tokens: bool) -> list[list[TextToken]]:
         """Each text's tokens, with those that are too many for the model, and with special tokens if asked for."""
         charge = self.check_size(texts)
-        name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
-        charge()
-        async with self.models.use(name) as model:
+        async with self.models.use(self.models.find(None, Encoder, CrossEncoder, TextClassifier)) as model:
+            charge()
             tokenize = partial(model.tokenize, special_tokens=special_tokens)
             return await asyncio.to_thread(lambda: list(map(tokenize, texts)))
 

@@ -112,14 +112,10 @@ def read_calls(text: str, tools: Collection[str]) -> tuple[list[ToolCall], str]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    decoder, position = json.JSONDecoder(parse_constant=_refuse_constant), 0
+    decoder, position = json.JSONDecoder(), 0
     while (match := BETWEEN_CALLS.match(text, position)) and (position := match.end()) < len(text):
         value, position = decoder.raw_decode(text, position)
         yield value
-
-
-def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _call(value: Any, tools: Collection[str]) -> ToolCall:
@@ -131,7 +127,7 @@ def _call(value: Any, tools: Collection[str]) -> ToolCall:
         arguments = json.loads(arguments)
     if not isinstance(arguments, dict):
         raise ValueError("arguments are no object")
-    return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
+    return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False, allow_nan=False))
 
 
 def call_schema(tools: Sequence[Mapping[str, Any]], name: str | None, template: str) -> dict[str, Any]:

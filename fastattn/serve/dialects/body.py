@@ -50,6 +50,7 @@ async def _service(request: Request) -> Service:  # FastAPI would run a plain fu
 InjectedService = Annotated[Service, Depends(_service)]
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
+TextOrTexts = str | Texts
 
 
 def describe(problems: Sequence[Any], skipped: int = 0) -> str:

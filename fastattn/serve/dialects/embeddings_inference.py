@@ -10,13 +10,12 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, InjectedService, TokenIds, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, TextOrTexts, Texts, TokenIds, as_list
 from fastattn.serve.service import ModelAnswers
 from fastattn.serve.settings import Refusal
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/decode", "/similarity", "/info")
-TextOrTexts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
@@ -36,7 +35,7 @@ class AllBody(Body):
 
 class RerankBody(Body):
     query: str
-    texts: Annotated[list[str], Field(min_length=1)]
+    texts: Texts
     raw_scores: StrictBool = False
     return_text: StrictBool = False
     truncate: StrictBool = False
@@ -51,7 +50,7 @@ class PredictBody(Body):
 
 class SimilarityInputs(Body):
     source_sentence: str
-    sentences: Annotated[list[str], Field(min_length=1)]
+    sentences: Texts
 
 
 class SimilarityParameters(Body):

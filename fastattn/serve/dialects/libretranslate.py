@@ -11,7 +11,7 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, InjectedService, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, Texts, as_list
 from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES
 from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
@@ -51,7 +51,7 @@ class DeepLXBody(Body):
 class ImmersiveBody(Body):
     source_lang: str = AUTO
     target_lang: str
-    text_list: Annotated[list[str], Field(min_length=1)]
+    text_list: Texts
 
 
 class DetectBody(Body):

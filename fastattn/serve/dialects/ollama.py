@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.dialects.body import Body, InjectedService, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, TextOrTexts, as_list
 from fastattn.serve.dialects.chat import EMPTY_IS_NONE, Tool
 from fastattn.serve.dialects.sampling import sampling_options
 from fastattn.serve.service import ModelAnswers, Service
@@ -100,7 +100,7 @@ class GenerateBody(AnswerBody):
 
 
 class OllamaEmbedBody(ModelBody):
-    input: str | Annotated[list[str], Field(min_length=1)]
+    input: TextOrTexts
     truncate: bool = True
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -137,10 +137,10 @@ async def _respond(
 
     in_message  whether texts and calls are fields of a message in each object, as in a conversation's answer
     """
-    first_piece = await anext(pieces)  # awaited before the answer begins, so that an error has its HTTP status
-    objects = _answer_objects(body.model, first_piece, pieces, in_message)
+    objects = _answer_objects(body.model, pieces, in_message)
     if body.stream:
-        return StreamingResponse(_json_lines(objects), media_type="application/x-ndjson")
+        first = await anext(objects)  # awaited before the answer begins, so that an error has its HTTP status
+        return StreamingResponse(_json_lines(first, objects), media_type="application/x-ndjson")
     answer: dict[str, Any] = {}
     async for json_object in objects:
         fields = answer.setdefault("message", {}) if in_message else answer
@@ -151,21 +151,17 @@ async def _respond(
     return answer
 
 
-async def _answer_objects(
-    model: str, first_piece: Any, pieces: AsyncIterator[Any], in_message: bool
-) -> AsyncIterator[dict[str, Any]]:
-    start, piece = time.perf_counter_ns(), first_piece
+async def _answer_objects(model: str, pieces: AsyncIterator[Any], in_message: bool) -> AsyncIterator[dict[str, Any]]:
+    start, text_field = time.perf_counter_ns(), "content" if in_message else "response"
 
     def answer_object(fields: dict[str, Any], **end_fields: Any) -> dict[str, Any]:
         created = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
         content = {"message": {"role": "assistant", "content": "", **fields}} if in_message else fields
         return {"model": model, "created_at": created, **content, "done": False, **end_fields}
 
-    text_field = "content" if in_message else "response"
-    while not isinstance(piece, ModelAnswers):
+    while not isinstance(piece := await anext(pieces), ModelAnswers):
         kind, text = piece if isinstance(piece, tuple) else ("content", piece)
         yield answer_object({text_field: text} if kind == "content" else {text_field: "", "thinking": text})
-        piece = await anext(pieces)
     (generation,) = piece.generations
     calls = piece.split_answers[0].calls if piece.split_answers else []
     functions = [{"function": {"name": call.name, "arguments": json.loads(call.arguments)}} for call in calls]
@@ -176,8 +172,9 @@ async def _answer_objects(
     yield answer_object({text_field: "", **({"tool_calls": functions} if functions else {})}, **end_fields)
 
 
-async def _json_lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+async def _json_lines(first: dict[str, Any], objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
     """Each object as a line; an error that comes after the first line is the last line."""
+    yield json.dumps(first) + "\n"
     try:
         async for json_object in objects:
             yield json.dumps(json_object) + "\n"

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, InjectedService, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, TextOrTexts, as_list
 from fastattn.serve.dialects.sampling import head_of
 
 router = APIRouter()
@@ -26,8 +26,8 @@ class RankBody(Body):
 
 class ScoreBody(Body):
     model: str | None = None
-    text_1: str | Annotated[list[str], Field(min_length=1)]
-    text_2: str | Annotated[list[str], Field(min_length=1)]
+    text_1: TextOrTexts
+    text_2: TextOrTexts
 
 
 @router.post("/v1/rerank", summary="Jina's and vLLM's")
