@@ -147,6 +147,7 @@ def answering(monkeypatch, text, with_tops=False):
         return generation if prompts is None else [generation for _ in prompts]
 
     async def stream(self, *prompt, **options):
+        await asyncio.sleep(0.01)  # the prompt
         for character in text:
             yield character
         yield generation
@@ -188,6 +189,7 @@ def test_answers_have_reasoning_and_calls_apart(asked, monkeypatch):
     whole = asked.post("/api/chat", {**body, "stream": False})[1]
     expected = {"role": "assistant", "content": "So: ", "thinking": "hm", "tool_calls": functions}
     assert whole["message"] == expected and (whole["eval_count"], whole["done_reason"]) == (2, "stop")
+    assert whole["total_duration"] >= 1e7
 
 
 def test_the_most_probable_tokens(asked, monkeypatch):
@@ -372,6 +374,8 @@ def test_unknown_fields_are_counted_and_logged_once_or_refused(seen, capfd):
         status, answer = asked.post("/v1/embeddings", body)
         assert status == 400 and "the field 'wished' is not known" in answer["error"]["message"]
         assert asked.post("/v1/embeddings", {"model": "enc", "input": "a"})[0] == 200
+        messages = [*HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+        assert asked.post("/v1/chat/completions", {"model": "lm", "messages": messages})[0] == 200
 
 
 def test_every_route_takes_from_the_quota(seen, tmp_path):

@@ -20,3 +20,12 @@ def test_a_model_of_many_languages_is_told_them(tmp_path):
         for target, told in (("zh-TW", "to 'zh-Hant'"), ("en", "from 'en' to 'en'")):
             status, answer = asked.post("/translate", {"q": "a", "source": "en", "target": target})
             assert status == 400 and f"no model translates {told}" in answer["error"]
+
+
+def test_documents_of_two_languages_are_translated_by_two_models(tmp_path, pulled):
+    models = (("many", str(write_folder(tmp_path / "model", "nllb"))), ("pt-fr", str(pulled("pt-en"))))
+    with serving(models=models, threads=1) as asked:
+        body = {"q": ["Good morning, my friend.", "Bom dia, meu amigo."], "target": "fr", "format": "html"}
+        status, answer = asked.post("/translate", body)
+        assert status == 200 and answer["translatedText"][1] == "Good morning, my friend."
+        assert [language["language"] for language in answer["detectedLanguage"]] == ["en", "pt"]

@@ -40,6 +40,7 @@ ANSWERS = [
     ("<tool_call></tool_call>", "", "<tool_call></tool_call>", []),
     ('{"name": "f", "age": 3}', "", '{"name": "f", "age": 3}', []),
     ('{"name": "f", "arguments": {"a": NaN}}', "", '{"name": "f", "arguments": {"a": NaN}}', []),
+    (r'{"name": "f", "arguments": "{\"a\": NaN}"}', "", r'{"name": "f", "arguments": "{\"a\": NaN}"}', []),
     ("[" * 100_000, "", "[" * 100_000, []),
     ("a <tool_call> b", "", "a <tool_call> b", []),
 ]

@@ -42,8 +42,6 @@ def join_parts(parts: Any) -> Any:
 
 
 class ChatMessage(Body):
-    """A message; its fields that are not None are those that templates read."""
-
     role: Literal["system", "user", "assistant", "developer", "tool"]
     content: Annotated[str | list[TextPart] | None, AfterValidator(join_parts)] = None
     name: str | None = None
@@ -52,6 +50,7 @@ class ChatMessage(Body):
     tool_call_id: str | None = None
 
     def for_template(self) -> dict[str, Any]:
+        """The message as templates read it."""
         if self.content is None and self.role != "assistant":
             raise InputError(f"a message of role {self.role} should have a content")
         return {"content": "", **self.model_dump(exclude_none=True)}

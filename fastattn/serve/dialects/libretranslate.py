@@ -98,7 +98,7 @@ async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
 
 @router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
 async def deeplx(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
-    """A translation and alternatives; the gate has checked the token."""
+    # The gate has checked the token.
     source = body.source_lang or AUTO
     (translation,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
     return {

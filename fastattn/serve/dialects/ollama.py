@@ -77,8 +77,7 @@ class OllamaMessageCall(Body):
 
 
 class OllamaMessage(Body):
-    """A message; its fields have the names by which templates read them."""
-
+    # The fields have the names by which templates read them.
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     reasoning_content: Annotated[str | None, Field(alias="thinking")] = None

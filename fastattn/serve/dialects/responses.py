@@ -39,7 +39,7 @@ class InputItem(Body):
     status: str | None = None
     role: Literal["system", "user", "assistant", "developer"] = "user"
     content: Content | None = None
-    summary: Content = ""
+    summary: Annotated[list[ContentPart], AfterValidator(join_parts)] = []
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str = ""
