@@ -1,7 +1,6 @@
 """The ASGI application: the routes of all dialects behind the gate."""
 
 import os
-from collections.abc import MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from fastattn._version import VERSION
 from fastattn.errors import FastattnError, InputError, QueueFullError
@@ -48,7 +48,7 @@ def make_app(settings: ServerSettings) -> Any:
         app.add_exception_handler(error_class, _error_response)
     known_paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
-    def route_path(scope: MutableMapping[str, Any]) -> str:
+    def route_path(scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", scope["path"])
         return path if path in known_paths else "other"
 

@@ -37,9 +37,8 @@ class FileStore:
         self.check_room(caller)
         stored = ClientFile(uuid.uuid4().hex, {**fields, "created": time.time()}, content)
         self._folder.mkdir(0o700, exist_ok=True)
-        (self._folder / f"{stored.id}.content").write_bytes(content)
-        entry = json.dumps({"caller": str(caller), "fields": stored.fields}).encode()
-        write_whole(self._folder / f"{stored.id}.json", lambda file: file.writelines([entry]))
+        head = json.dumps({"caller": str(caller), "fields": stored.fields}).encode()
+        write_whole(self._folder / stored.id, lambda file: file.writelines([head, b"\n", content]))
         return stored
 
     def check_room(self, caller: Hashable) -> None:
@@ -49,31 +48,28 @@ class FileStore:
 
     def files_of(self, caller: Hashable) -> list[ClientFile]:
         """The caller's files without their contents, oldest first; removes all callers' files that are too old."""
-        files = [self._read(path.stem, caller) for path in self._folder.glob("*.json")]
+        files = [self._read(path.name, caller, 0) for path in self._folder.glob("*")]
         return sorted(filter(None, files), key=lambda stored: stored.fields["created"])
 
     def get(self, caller: Hashable, id: str) -> ClientFile:
         """The caller's file with this id, perhaps written with hyphens; Refusal if there is none."""
-        id = id.replace("-", "")
-        stored = self._read(id, caller) if ID.fullmatch(id) else None
-        if stored is None:
+        if (stored := self._read(id.replace("-", ""), caller)) is None:
             raise Refusal(404, "there is nothing with this id")
-        return stored._replace(content=(self._folder / f"{id}.content").read_bytes())
+        return stored
 
     def delete(self, caller: Hashable, id: str) -> None:
-        self._remove(self.get(caller, id).id)
+        (self._folder / self.get(caller, id).id).unlink(missing_ok=True)
 
-    def _read(self, id: str, caller: Hashable) -> ClientFile | None:
-        """The caller's file with this id, without its content; None if there is none or it was removed as too old."""
+    def _read(self, id: str, caller: Hashable, size: int = -1) -> ClientFile | None:
+        """The caller's file with this id and so many bytes of its content; None if there is none or it is too old."""
+        if not ID.fullmatch(id):
+            return None
         try:
-            entry = json.loads((self._folder / f"{id}.json").read_bytes())
+            with open(self._folder / id, "rb") as file:
+                head, content = json.loads(file.readline()), file.read(size)
         except FileNotFoundError:  # another process may have removed it
             return None
-        if time.time() - entry["fields"]["created"] > self._seconds:
-            self._remove(id)
+        if time.time() - head["fields"]["created"] > self._seconds:
+            (self._folder / id).unlink(missing_ok=True)
             return None
-        return ClientFile(id, entry["fields"], b"") if entry["caller"] == str(caller) else None
-
-    def _remove(self, id: str) -> None:
-        for suffix in (".json", ".content"):
-            (self._folder / f"{id}{suffix}").unlink(missing_ok=True)
+        return ClientFile(id, head["fields"], content) if head["caller"] == str(caller) else None

@@ -3,13 +3,15 @@
 import os
 import sys
 import time
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-def span_writer() -> Callable[[MutableMapping[str, Any], str, int, float], None]:
+def span_writer() -> Callable[[Scope, str, int, float], None]:
     """(scope, route's path, status, seconds) -> None: writes the span of a request that has just ended.
 
     OpenTelemetry's own environment variables say where to; without a collector the function does nothing.
@@ -31,8 +33,8 @@ def span_writer() -> Callable[[MutableMapping[str, Any], str, int, float], None]
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     tracer = provider.get_tracer("fastattn")
 
-    def write_span(scope: MutableMapping[str, Any], path: str, status: int, seconds: float) -> None:
-        parent = extract({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+    def write_span(scope: Scope, path: str, status: int, seconds: float) -> None:
+        parent = extract(Headers(scope=scope))
         attributes = {"http.request.method": scope["method"], "http.route": path, "http.response.status_code": status}
         start = time.time_ns() - round(1e9 * seconds)
         span = tracer.start_span(f"{scope['method']} {path}", parent, SpanKind.SERVER, attributes, start_time=start)
