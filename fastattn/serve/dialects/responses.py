@@ -114,7 +114,8 @@ async def respond(body: ResponsesBody, service: InjectedService) -> dict[str, An
     conversation = body.conversation()
     if body.stream:
         parts = service.stream(body.model, conversation)
-        return _stream(body, await anext(parts), parts)
+        lines = _lines(body, await anext(parts), parts)
+        return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     return await service.converse(body.model, conversation, partial(_answer, body))
 
 
@@ -183,18 +184,15 @@ def _call_items(calls: list[ToolCall]) -> list[dict[str, Any]]:
     return [{**head, "id": _id("fc"), "call_id": _id("call"), **call._asdict()} for call in calls]
 
 
-def _stream(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> StreamingResponse:
-    async def lines() -> AsyncIterator[str]:
-        number = 0
-        try:
-            async for event in _events(body, first, parts):
-                yield f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
-                number += 1
-        except FastattnError as error:
-            event = {**error_body(500, str(error))["error"], "type": "error", "sequence_number": number}
-            yield f"event: error\ndata: {json.dumps(event)}\n\n"
-
-    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+async def _lines(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> AsyncIterator[str]:
+    number = 0
+    try:
+        async for event in _events(body, first, parts):
+            yield f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
+            number += 1
+    except FastattnError as error:
+        event = {**error_body(500, str(error))["error"], "type": "error", "sequence_number": number}
+        yield f"event: error\ndata: {json.dumps(event)}\n\n"
 
 
 async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
@@ -204,9 +202,8 @@ async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) ->
         yield {"type": f"response.{name}", "response": _response(body, response, None, [])}
     while not isinstance(part, ModelAnswers):
         if part[0] != kind:
-            if kind:
-                for event in _end_of(output, kind, "".join(texts)):
-                    yield event
+            for event in _end_of(output, kind, "".join(texts)):
+                yield event
             kind, texts = part[0], []
             output.append(_item_of(kind))
             yield {"type": "response.output_item.added", "output_index": len(output) - 1, "item": output[-1]}
@@ -216,9 +213,8 @@ async def _events(body: ResponsesBody, first: Any, parts: AsyncIterator[Any]) ->
         part = await anext(parts)
     calls = _cut(_call_items(part.split_answers[0].calls), part)
     name = "incomplete" if part.generations[0].finish_reason == "length" else "completed"
-    if kind:
-        for event in _end_of(output, kind, "".join(texts), "completed" if calls else name):
-            yield event
+    for event in _end_of(output, kind, "".join(texts), "completed" if calls else name):
+        yield event
     for call in calls:
         output.append(call)
         place = {"item_id": call["id"], "output_index": len(output) - 1}
@@ -244,7 +240,9 @@ def _place(output: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _end_of(output: list[dict[str, Any]], kind: str, text: str, status: str = "completed") -> list[dict[str, Any]]:
-    """The events with which the last item ends, which gets its text."""
+    """The events with which the last item ends, which gets its text; none if no item has begun."""
+    if not output:
+        return []
     output[-1] = output[-1] | {"status": status, "content": [_part_of(kind, text)]}
     return [
         {"type": f"response.{_NAMES[kind]}.done", **_place(output), "text": text, **_log_probs(kind)},
