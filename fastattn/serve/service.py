@@ -38,7 +38,6 @@ from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.capitals import CapitalsTranslator, is_failed
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.translator import Translator
-from fastattn.vectors.sparse import SparseVectors, join_rows
 
 # Who sent the request, by the number of a key or by an address, for callers take turns; and that caller's ``KeyQuota``.
 # The gate (``serve/gate.py``) sets both.
@@ -343,16 +342,15 @@ class Service:
             charge()
             return await _in_slices(encoder.encode_tokens, texts)
 
-    async def embed_sparse(self, texts: Sequence[str], truncate: bool, **options: Any) -> SparseVectors:
-        """Sparse vectors of the texts, a row each."""
+    async def embed_sparse(self, texts: Sequence[str], truncate: bool, **options: Any) -> list[Any]:
+        """Each text's sparse vector, (columns, numbers)."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
             prompt = find_prompt(encoder._text, **options)
             await asyncio.to_thread(_check_lengths, encoder, [(prompt + text,) for text in texts], truncate)
             charge()
             encode = partial(encoder.encode, **options)
-            rows = await _in_slices(lambda text_slice: [encode(text).row(0) for text in text_slice], texts)
-            return join_rows(rows, encoder.dimension)
+            return await _in_slices(lambda text_slice: [encode(text).row(0) for text in text_slice], texts)
 
     async def decode(self, id_lists: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of token ids."""

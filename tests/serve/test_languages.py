@@ -6,10 +6,10 @@ from tests.serve.serving import serving
 from tests.translation.languages import write_folder
 
 
-def test_a_model_of_many_languages_is_told_them(tmp_path):
+def test_a_model_of_many_languages_is_told_them(tmp_path, pulled):
     folder = write_folder(tmp_path / "model", "nllb")
     translator = CapitalsTranslator(Translator(folder).guarded())  # random weights repeat themselves
-    with serving(models=(("many", str(folder)),)) as asked:
+    with serving(models=(("many", str(folder)), ("pt-fr", str(pulled("pt-en"))))) as asked:
         known = {one["code"]: one["targets"] for one in asked.get("/languages")[1]}
         assert known.keys() >= {"en", "fr", "zh"} and "en" in known["fr"] and "fr" not in known["fr"]
         # a script that the model has not is no target, and a source like any other of that language
@@ -20,12 +20,7 @@ def test_a_model_of_many_languages_is_told_them(tmp_path):
         for target, told in (("zh-TW", "to 'zh-Hant'"), ("en", "from 'en' to 'en'")):
             status, answer = asked.post("/translate", {"q": "a", "source": "en", "target": target})
             assert status == 400 and f"no model translates {told}" in answer["error"]
-
-
-def test_documents_of_two_languages_are_translated_by_two_models(tmp_path, pulled):
-    models = (("many", str(write_folder(tmp_path / "model", "nllb"))), ("pt-fr", str(pulled("pt-en"))))
-    with serving(models=models, threads=1) as asked:
         body = {"q": ["Good morning, my friend.", "Bom dia, meu amigo."], "target": "fr", "format": "html"}
-        status, answer = asked.post("/translate", body)
+        status, answer = asked.post("/translate", body)  # by two models, the second of which takes no languages
         assert status == 200 and answer["translatedText"][1] == "Good morning, my friend."
         assert [language["language"] for language in answer["detectedLanguage"]] == ["en", "pt"]

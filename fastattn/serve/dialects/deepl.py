@@ -137,8 +137,7 @@ async def _glossary_terms(service: Service, id: str | None, source: str | None, 
     pair = tuple(stored.fields[side].partition("-")[0] for side in ("source_lang", "target_lang"))
     if source is None or pair != tuple(language_code(code).partition("-")[0] for code in (source, target)):
         raise InputError(f"the glossary translates from {pair[0]} to {pair[1]}: name these languages")
-    terms: dict[str, str] = json.loads(stored.content)
-    return terms
+    return dict(json.loads(stored.content))
 
 
 def _glossary_fields(stored: ClientFile) -> dict[str, Any]:

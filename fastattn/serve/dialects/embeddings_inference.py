@@ -110,11 +110,9 @@ async def embed_all(body: AllBody, service: InjectedService) -> list[list[list[f
 
 @router.post("/embed_sparse")
 async def embed_sparse(body: EmbedBody, service: InjectedService) -> list[list[dict[str, Any]]]:
-    vectors = await service.embed_sparse(as_list(body.inputs), body.truncate, prompt_name=body.prompt_name)
-    return [
-        [{"index": index, "value": value} for index, value in zip(*(array.tolist() for array in vectors.row(number)))]
-        for number in range(len(vectors))
-    ]
+    rows = await service.embed_sparse(as_list(body.inputs), body.truncate, prompt_name=body.prompt_name)
+    pairs = (zip(columns.tolist(), numbers.tolist()) for columns, numbers in rows)
+    return [[{"index": column, "value": number} for column, number in row_pairs] for row_pairs in pairs]
 
 
 @router.post("/similarity")
