@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.arguments.steps import Edits
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers.draws import uniform
@@ -611,10 +611,10 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self._bias = dict(options.logit_bias)
-        self._bias_V1 = np.zeros((model.sizes.vocabulary + 1) * bool(self._bias), np.float32)  # the last: of padding
-        self._bias_V1[list(self._bias)] = list(self._bias.values())
-        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty or self._bias)
+        ids, biases = zip(*options.logit_bias) if options.logit_bias else ((), ())
+        biased = Edits(biased_J=np.array(ids, np.int32), biases_J=np.array(biases, np.float32))
+        self._common_edits = (biased if ids else NO_EDITS)._replace(penalty=options.repetition_penalty)
+        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
         self.edits_log_probs = options.rules is not None and not options.is_greedy
@@ -647,8 +647,10 @@ class TokenChoice:
         vocabulary = self.model.sizes.vocabulary
         count = min(count, vocabulary)
         rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
-        if self.edits_log_probs and edits.penalized_RJ is not None and (self.renormalizes or rises):
-            log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
+        changes = edits.penalized_RJ is not None and (self.renormalizes or rises)
+        if self.edits_log_probs and (changes or edits.biased_J is not None):
+            log_probs_RV = output.all_log_probs(hidden_RD, NO_EDITS, subsets_R)
+            self.model.output.check(not np.isnan(log_probs_RV).any())
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
         else:
             # Edits of log-probabilities are made afterwards, on more candidates than are needed.
@@ -656,7 +658,7 @@ class TokenChoice:
             late_ids = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if is_edited_later else []
             k = min(count + sum(ids_RJ.shape[1] for ids_RJ in late_ids), vocabulary)
             normalized = needs_log_probs or edits.suppressed_RJ is not None
-            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, k, Edits() if late_ids else edits, subsets_R, normalized)
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, k, NO_EDITS if late_ids else edits, subsets_R, normalized)
             if late_ids:
                 log_probs_Rk, ids_Rk = edit_top_k(log_probs_Rk, ids_Rk, edits, count)
         if rows.bias_R is not None and (rows.bias_R >= 0).any():
@@ -687,23 +689,21 @@ class TokenChoice:
         if self.sequences:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
-        suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
+        edits = self._common_edits
+        if suppressed:
+            edits = edits._replace(suppressed_RJ=np.concatenate(suppressed, axis=1))
         if not self.penalizes:
-            return Edits(suppressed_RJ)
+            return edits
         if not self.counts_tokens:
-            return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
+            return edits._replace(penalized_RJ=without_repeats(rows.past_RT))
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
         if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
-        if self._bias:
-            past_RT = np.hstack([past_RT, np.tile(np.array([*self._bias], np.int32), (len(past_RT), 1))])
         penalized_RJ = without_repeats(past_RT)
         amounts_RJ = produced_amounts(
             past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
         )
-        if self._bias:
-            amounts_RJ -= self._bias_V1[penalized_RJ]
-        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
+        return edits._replace(penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
 
     def _sample(
         self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any
@@ -750,6 +750,8 @@ def edit_vocabulary(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``edit_top_k`` of the whole vocabulary, for any penalty; ``renormalized``: probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
+    if edits.biased_J is not None:
+        log_probs_RV[:, edits.biased_J] += edits.biases_J
     if edits.penalized_RJ is not None:
         entries = np.nonzero(edits.penalized_RJ >= 0)
         cells = entries[0], edits.penalized_RJ[entries]
@@ -761,8 +763,20 @@ def edit_vocabulary(
     if renormalized:
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
-    ids_RV = np.broadcast_to(np.arange(log_probs_RV.shape[1], dtype=np.int32), log_probs_RV.shape)
-    return _take_best(log_probs_RV, ids_RV, count)
+    return best_of_vocabulary(log_probs_RV, count)
+
+
+def best_of_vocabulary(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(log_probs_Rk, ids_Rk) of each row's k most probable ids, best first, then -inf and -1."""
+    log_probs_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32)
+    ids_Rk = np.full((len(log_probs_RV), k), -1, np.int32)
+    for row_V, log_probs_k, ids_k in zip(log_probs_RV, log_probs_Rk, ids_Rk):
+        ids = np.flatnonzero(row_V > -np.inf)
+        if len(ids) > k:
+            ids = ids[row_V[ids] >= np.partition(row_V[ids], len(ids) - k)[len(ids) - k]]
+        ids = ids[np.argsort(-row_V[ids], kind="stable")[:k]]
+        log_probs_k[: len(ids)], ids_k[: len(ids)] = row_V[ids], ids
+    return log_probs_Rk, ids_Rk
 
 
 def _is_among(ids_Rk: np.ndarray, list_RJ: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from fastattn.decoding.search import (
     apply_prefix,
     are_ends,
     best_candidates,
+    best_of_vocabulary,
     continuing_candidates,
     coverage,
     normalized_score,
@@ -703,16 +704,7 @@ class ConstrainedOutput:
         normalized: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk) of the k most probable ids, best first, then -inf and -1; always normalized."""
-        log_probs_RV = self.all_log_probs(hidden_RD, edits, subsets_R)
-        log_probs_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32)
-        ids_Rk = np.full((len(log_probs_RV), k), -1)
-        for row_V, log_probs_k, ids_k in zip(log_probs_RV, log_probs_Rk, ids_Rk):
-            allowed = np.flatnonzero(row_V > -np.inf)
-            if len(allowed) > k:
-                allowed = allowed[row_V[allowed] >= np.partition(row_V[allowed], len(allowed) - k)[len(allowed) - k]]
-            allowed = allowed[np.argsort(-row_V[allowed], kind="stable")[:k]]
-            log_probs_k[: len(allowed)], ids_k[: len(allowed)] = row_V[allowed], allowed
-        return log_probs_Rk, ids_Rk.astype(np.int32)
+        return best_of_vocabulary(self.all_log_probs(hidden_RD, edits, subsets_R), k)
 
 
 class ConstrainedBatch(DecodingBatch):

@@ -143,7 +143,7 @@ class Generator(ModelBase):
         stop      a text or several; an answer ends before the first of them, wherever tokens begin and end
         context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
                   its beginning ("cut"): then max_new_tokens have room, but at most half the context
-        logit_bias  id -> what is added to the id's logit, before a temperature; needs repetition_penalty=1
+        logit_bias  id -> what is added to the id's logit, before penalties and a temperature
         special_tokens  False: none are added, since the prompt has its special tokens already, for example a template's
         return_log_probs  with details, the log-probability of each token
         top_log_probs  with return_log_probs, also those of so many most probable tokens in the place of each token

@@ -177,7 +177,8 @@ BIAS = {"logit_bias": {token: 2.5 if token % 2 else -1.5 for token in range(40, 
 
 
 @pytest.mark.parametrize("chosen", [
-    *({name: value} for name, value in PENALTIES.items()), PENALTIES, BIAS, PENALTIES | BIAS | {"repetition_penalty": 1}
+    *({name: value} for name, value in PENALTIES.items()), PENALTIES, BIAS, PENALTIES | BIAS,
+    BIAS | {"no_repeat_ngram_size": 1},
 ])  # fmt: skip
 def test_penalties_by_the_formula(chosen):
     """One step at a time, on logits of the reference operations: vLLM's order, transformers' look at the prompt."""
@@ -188,10 +189,11 @@ def test_penalties_by_the_formula(chosen):
     for n, token in enumerate(found.tokens):
         past, made = [*ids, *found.tokens[:n]], np.array(found.tokens[:n], np.int64)
         logits_V, seen = logits_of(given, past), np.unique(past)
+        logits_V[[*chosen.get("logit_bias", {})]] += [*chosen.get("logit_bias", {}).values()]
         factor = chosen.get("repetition_penalty", 1.0)
         logits_V[seen] = np.where(logits_V[seen] < 0, logits_V[seen] * factor, logits_V[seen] / factor)
         count_V = np.bincount(made, minlength=VOCABULARY)
-        logits_V[[*chosen.get("logit_bias", {})]] += [*chosen.get("logit_bias", {}).values()]
+        logits_V[seen[: len(seen) * chosen.get("no_repeat_ngram_size", 0)]] = -np.inf
         logits_V -= chosen.get("presence_penalty", 0) * (count_V > 0) + chosen.get("frequency_penalty", 0) * count_V
         assert logits_V.max() - logits_V[token] < 1e-4
 
@@ -307,7 +309,6 @@ WRONG = {
 TOGETHER = [
     {"min_new_tokens": 5, "max_new_tokens": 4},
     {"num_hypotheses": 2, "beam_size": 2},
-    {"logit_bias": {5: 1}, "repetition_penalty": 1.2},
     {"sampling_temperature": 2.0, "sampling_topk": 0, "beam_size": 2},
 ]
 
