@@ -77,20 +77,20 @@ class CodeFolder:
         None if it is missing or, with a warning, not trusted. ValueError or KeyError for a file with another content.
         """
         file = self.path / _file_name(label, key)
-        data = None
         try:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
-        except UntrustedFile:
-            warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
-        except OSError:
-            with contextlib.suppress(OSError):
-                data = (installed_folder() / file.name).read_bytes()
-        if data is None:
-            return None
+        except OSError as error:
+            if isinstance(error, UntrustedFile):
+                warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
+            file = installed_folder() / file.name
+            try:
+                data = file.read_bytes()
+            except OSError:
+                return None
         start = len(MAGIC) + DIGEST_BYTES
         if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest():
-            warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
+            warn_once(f"a compiled kernel in {file.parent} is damaged; what is damaged there is compiled anew")
             return None
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
         header = json.loads(data[start + 4 : end])

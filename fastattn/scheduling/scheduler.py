@@ -16,7 +16,7 @@ rests. An interrupt ends the request of the caller that it reaches; others in pr
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from time import sleep
 from typing import Any
 
@@ -39,7 +39,8 @@ class Scheduler:
     use_threads  ``Ops.use_threads``
     slot_weight  the weight of jobs, waiting or in progress, for which a slot is taken
     most_slots   the most slots that are taken at the same time
-    observe      called behind each step, by the thread that made it, with how many jobs it had, and how many wait
+    observe      called behind each step, by the thread that made it, with how many jobs it had, and how many wait. Its
+                 errors are ignored; it hears nothing of ``run_alone``
     Jobs have a ``weight`` and a ``length``; the longest jobs of a request come first.
     """
 
@@ -227,8 +228,8 @@ class Scheduler:
                 raise
             step_error = error
         slot.is_between_steps = True
-        if job_count := len(slot.tickets) + slot.ended:
-            self.observe(job_count, self._state.queue.waiting)
+        with suppress(Exception):  # an observer's error is none of the requests'
+            self.observe(len(slot.tickets) + slot.ended, self._state.queue.waiting)
         if step_error is not None:
             self._isolate(slot, step_error)
         is_busy |= self._continue_plans(slot) or step_error is not None

@@ -12,15 +12,17 @@ TOKENS = Counter("fastattn_tokens", "Tokens that a model has read and written.",
 CACHED = Counter("fastattn_cached_tokens", "Tokens of prompts that came from the cache.", ["model"])
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BATCH = Histogram("fastattn_request_texts", "Texts of a request.", ["model"], buckets=SIZES)
-STEP = Histogram("fastattn_step_texts", "Texts, or their parts, of all requests in a step.", ["model"], buckets=SIZES)
-WAITING = Gauge("fastattn_texts_waiting", "Texts that waited at a step.", ["model"], multiprocess_mode="livesum")
+# A job is a part of a text to translate, an answer to generate, or a batch of texts to encode.
+STEP = Histogram("fastattn_step_jobs", "Jobs of all requests in a step.", ["model"], buckets=SIZES)
+WAITING = Gauge("fastattn_jobs_waiting", "Jobs that waited at a step.", ["model"], multiprocess_mode="livesum")
 FIRST_TOKEN = Histogram("fastattn_first_token_seconds", "From a stream's request to its first text.", ["model"])
 NEXT_TOKEN = Histogram("fastattn_next_token_seconds", "Time of each later token of a stream.", ["model"])
 
 
 def count_step(model: str, jobs: int, waiting: int) -> None:
-    """Count a step that had so many jobs, while others waited."""
-    STEP.labels(model).observe(jobs)
+    """Count a step that had so many jobs, 0 where their callers are gone, while others waited."""
+    if jobs:
+        STEP.labels(model).observe(jobs)
     WAITING.labels(model).set(waiting)
 
 
@@ -29,23 +31,23 @@ def count_tokens(model: str, read: int, written: int) -> None:
     TOKENS.labels(model, "out").inc(written)
 
 
-def count_generations(model: str, generations: Sequence[Generation], prompts: int = 1) -> None:
-    """Count the tokens of so many prompts, each with as many answers as the others."""
-    BATCH.labels(model).observe(prompts)
-    read, cached = prompt_counts(generations, prompts)
+def count_generations(model: str, results: Sequence[Generation]) -> None:
+    """Count the tokens of a request: the best answer to each prompt, and its alternatives."""
+    BATCH.labels(model).observe(len(results))
+    read, cached, written = token_counts(results)
     CACHED.labels(model).inc(cached)
-    count_tokens(model, read, sum(len(generation.tokens) for generation in generations))
+    count_tokens(model, read, written)
 
 
-def prompt_counts(generations: Sequence[Generation], prompts: int) -> tuple[int, int]:
-    """(tokens of so many prompts, how many of them the cache had: the least of each prompt's samples).
+def token_counts(results: Sequence[Generation]) -> tuple[int, int, int]:
+    """(tokens of the prompts, how many of them were cached, tokens of the answers), from each prompt's best answer.
 
-    A prompt's samples share its rows, so the cache has them for all samples but the first.
+    A prompt's samples share rows: what was cached before is what all of them, the first too, took from the cache.
     """
-    count = max(1, len(generations) // prompts)
-    groups = [generations[first : first + count] for first in range(0, len(generations), count)]
-    cached = sum(min(generation.cached_tokens for generation in group) for group in groups)
-    return sum(group[0].prompt_length for group in groups), cached
+    answers_B = [(best, *best.alternatives) for best in results]
+    cached = sum(min(answer.cached_tokens for answer in answers) for answers in answers_B)
+    written = sum(len(answer.tokens) for answers in answers_B for answer in answers)
+    return sum(best.prompt_length for best in results), cached, written
 
 
 def count_translations(model: str, results: Sequence[Any]) -> None:

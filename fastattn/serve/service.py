@@ -20,12 +20,13 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator
 from fastattn.printable import printable
 from fastattn.serve.conversation import Conversation
-from fastattn.serve.metrics import StreamTimer, count_generations, count_translations
+from fastattn.serve.metrics import StreamTimer, count_generations, count_tokens, count_translations
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.serve.stored import ClientFile, FileStore
@@ -82,6 +83,7 @@ class ModelAnswers:
     """A language model's answers to a request, those to the same prompt best first or as drawn.
 
     model          the model's name
+    results        the best answer to each prompt, which has the prompt's other answers as alternatives
     split_answers  the parts of each answer to a conversation; empty for continuations
     decode         from token ids to text
     prompts        the texts of the prompts that are continued
@@ -89,11 +91,15 @@ class ModelAnswers:
     """
 
     model: str
-    generations: list[Generation]
+    results: Sequence[Generation]
     split_answers: list[SplitAnswer]
     decode: Callable[[Sequence[int]], str]
     prompts: Sequence[str] = ()
     scores: Sequence[TextScore] = ()
+
+    @property
+    def generations(self) -> list[Generation]:
+        return [answer for best in self.results for answer in (best, *best.alternatives)]
 
 
 class Service:
@@ -264,6 +270,7 @@ class Service:
             charge()
             vectors_BD = await encoder.encode_async(decoded_texts, caller=CALLER.get(), **arguments)
             token_count = int((await asyncio.to_thread(encoder.count_tokens, decoded_texts)).sum()) if count else 0
+            count_tokens(name, token_count, 0)
         return vectors_BD, token_count, name
 
     async def rank(
@@ -294,6 +301,7 @@ class Service:
             score = partial(scorer.predict, **{"activation_fn": "none"} if raw else {})
             scores = await _in_slices(lambda pair_slice: score(pair_slice).tolist(), pairs)
             tokens = sum(min(count, scorer.max_length) for count in counts)
+            count_tokens(name, tokens, 0)
             return scores, {"prompt_tokens": tokens, "total_tokens": tokens}, name
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
@@ -341,7 +349,7 @@ class Service:
         """Sparse vectors of the texts, a row each."""
         charge = self.check_size(texts)
         async with self.models.use(self.models.find(None, SparseEncoder)) as encoder:
-            prompt = encoder.prompts.get(options.get("prompt_name", ""), "")
+            prompt = find_prompt(encoder._text, **options)
             await asyncio.to_thread(_check_lengths, encoder, [(prompt + text,) for text in texts], truncate)
             charge()
             encode = partial(encoder.encode, **options)
@@ -365,10 +373,10 @@ class Service:
         async with self.models.use(name) as generator:
             arguments, splitting_arguments = await asyncio.to_thread(_arguments_of, conversation, generator)
             best = await generator.generate_async(details=True, caller=CALLER.get(), **arguments)
-            generations = [best, *best.alternatives]
-            count_generations(name, generations)
-            split_answers = [split_answer(generation.text, *splitting_arguments) for generation in generations]
-            answers = ModelAnswers(name, generations, split_answers, generator.decode)
+            count_generations(name, [best])
+            texts = [answer.text for answer in (best, *best.alternatives)]
+            split_answers = [split_answer(text, *splitting_arguments) for text in texts]
+            answers = ModelAnswers(name, [best], split_answers, generator.decode)
             return await asyncio.to_thread(finish, answers)  # while the model cannot be closed
 
     async def stream(self, model: str | None, conversation: Conversation) -> AsyncIterator[Any]:
@@ -403,10 +411,9 @@ class Service:
             texts, charge = await self._checked_texts(generator, prompts)
             charge()
             results = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
-            generations = [generation for best in results for generation in (best, *best.alternatives)]
-            count_generations(name, generations, len(results))
+            count_generations(name, results)
             scores = await _in_slices(generator.score, prompts) if with_scores else []
-            answers = ModelAnswers(name, generations, [], generator.decode, texts, scores)
+            answers = ModelAnswers(name, results, [], generator.decode, texts, scores)
             return await asyncio.to_thread(finish, answers)  # while the model cannot be closed
 
     async def stream_completion(self, model: str | None, prompt: Any, **options: Any) -> AsyncIterator[Any]:

@@ -347,7 +347,7 @@ def test_an_installed_package_spares_compiling_where_its_code_suits(
     file.unlink()
     (installed / file.name).write_bytes(b"damaged")
     warning, compiled = call(file.parent)
-    assert " is damaged" in warning and compiled == f"compiled {LABEL}"
+    assert f"in {installed} is damaged" in warning and compiled == f"compiled {LABEL}"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")

@@ -255,7 +255,17 @@ def test_who_observes_steps_is_told_of_their_jobs_and_of_those_that_wait():
     scheduler.observe = lambda jobs, waiting: seen.append((jobs, waiting))
     scheduler.submit(plan_of(1, 1, 1, 2, 2, 1))
     scheduler.finish_all()
-    assert seen == [(4, 2), (3, 0), (1, 0)]
+    assert [pair for pair in seen if pair[0]] == [(4, 2), (3, 0), (1, 0)]
+    request = scheduler.submit(plan_of(*[9] * 6))
+    scheduler.tick()
+    assert seen[-1] == (4, 2)
+    request.cancel()
+    scheduler.finish_all()
+    assert seen[-1] == (0, 0), "those that waited are gone"
+    seen = None  # the observer raises an error
+    request = scheduler.submit(plan_of(3))
+    scheduler.finish_all()
+    assert request.result(0) == [3]
 
 
 def test_slots_share_the_threads_and_the_last_one_has_them_all():

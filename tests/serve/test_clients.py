@@ -209,6 +209,28 @@ def test_the_most_probable_tokens(asked, monkeypatch):
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
 
 
+def test_prompts_may_have_answers_in_different_numbers(asked, monkeypatch):
+    """A beam may end with fewer answers than are wanted; samples of a prompt share what the cache had."""
+    others = (Generation("b", [1, 2], -1.0, "stop", 5, cached_tokens=4),)
+    answers = [
+        Generation("a", [1], -1.0, "stop", 5, alternatives=others, cached_tokens=3),
+        Generation("c", [1, 2, 3], -1.0, "stop", 7, cached_tokens=2),
+    ]
+
+    async def generate(self, prompts, **options):
+        return answers
+
+    monkeypatch.setattr(Generator, "generate_async", generate)
+    read = 'fastattn_cached_tokens_total{model="lm"} '
+    before = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0] or 0
+    answer = asked.post("/v1/completions", {"model": "lm", "prompt": ["p ", "q "], "n": 2, "echo": True})[1]
+    assert [choice["text"] for choice in answer["choices"]] == ["p a", "p b", "q c"]
+    usage = {"prompt_tokens": 12, "completion_tokens": 6, "total_tokens": 18}
+    assert answer["usage"] == usage | {"prompt_tokens_details": {"cached_tokens": 5}}
+    after = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0]
+    assert float(after) - float(before) == 5
+
+
 def test_an_answer_is_finished_while_its_model_is_in_use(seen, monkeypatch):
     answering(monkeypatch, "bc")
     service = Service(ServerSettings(MODELS, lazy=True))
@@ -293,6 +315,7 @@ def test_ranks_and_scores(asked, seen):
         assert [entry["score"] for entry in answer["data"]] == [0.0, 1.0] and answer["usage"]["total_tokens"] == 4
         assert arrived(seen, "CrossEncoder.predict") == {"pairs": pairs}
     assert asked.post("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]})[0] == 400
+    assert 'fastattn_tokens_total{direction="in",model="rank"}' in asked.raw("GET", "/metrics")[1].decode()
 
 
 def test_vectors_of_the_inference_server(monkeypatch):
@@ -308,7 +331,8 @@ def test_vectors_of_the_inference_server(monkeypatch):
         patch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         patch.setattr(Encoder, "similarity", lambda self, a, b: np.arange(len(b), dtype=np.float32)[None])
         patch.setattr(SparseEncoder, "max_length", 12)
-        patch.setattr(SparseEncoder, "prompts", {"query": "q " * 9})
+        prompts = SimpleNamespace(prompts={"query": "q " * 9, "text": "t "}, default_prompt="text")
+        patch.setattr(SparseEncoder, "_text", prompts, raising=False)
         for kind in (Encoder, SparseEncoder):
             patch.setattr(kind, "tokenize", lambda self, text, **options: text.split())
         with serving(models=tuple((name, "nowhere") for name in models)) as asked:
@@ -321,7 +345,8 @@ def test_vectors_of_the_inference_server(monkeypatch):
             assert np.shape(asked.post("/", {"inputs": ["a", "b"]})[1]) == (2, 4)
             assert asked.post("/decode", {"ids": [1, 2]})[1] == ["text of [1, 2]"]
             long, query = {"inputs": "a " * 13}, {"inputs": "a " * 4, "prompt_name": "query"}
-            for path, body in (("/embed_all", long), ("/embed_sparse", long), ("/embed_sparse", query)):
+            prompted = {"inputs": "a " * 12}
+            for path, body in (("/embed_all", long), ("/embed_sparse", prompted), ("/embed_sparse", query)):
                 for more, status in (({}, 413), ({"truncate": False}, 413), ({"truncate": True}, 200)):
                     assert asked.post(path, body | more)[0] == status, (path, more)
             for more, wanted in (({}, "error"), ({"truncate": False}, "error"), ({"truncate": True}, "truncate")):

@@ -223,5 +223,5 @@ def test_tokens_are_counted_for_each_model(asked):
     asked.post("/translate", {"q": ["Good morning."], "source": "en", "target": "pt"})
     metrics = asked.raw("GET", "/metrics")[1].decode()
     assert 'fastattn_tokens_total{direction="out",model="en-pt"}' in metrics
-    for line in ("request_texts_count{", 'step_texts_bucket{le="1.0",', "texts_waiting{"):
+    for line in ("request_texts_count{", 'step_jobs_bucket{le="1.0",', "jobs_waiting{"):
         assert f'fastattn_{line}model="en-pt"}}' in metrics

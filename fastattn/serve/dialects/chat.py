@@ -145,7 +145,7 @@ async def chat(body: ChatBody, service: InjectedService) -> dict[str, Any] | Str
     def finish(answers: ModelAnswers) -> dict[str, Any]:
         choices = [_choice(answers, number, body) for number in range(len(answers.generations))]
         named = head | {"object": "chat.completion", "model": answers.model}
-        return {**named, "choices": choices, "usage": usage_of(answers.generations)}
+        return {**named, "choices": choices, "usage": usage_of(answers.results)}
 
     return await service.converse(body.model, conversation, finish)
 
@@ -188,7 +188,7 @@ async def _chunks(head: dict[str, Any], piece: Any, pieces: AsyncIterator[Any], 
     log_probs = {"logprobs": await asyncio.to_thread(chat_log_probs, generation, piece.decode)} if body.logprobs else {}
     yield chunk({}, "tool_calls" if calls else generation.finish_reason, **log_probs)
     if body.stream_options is not None and body.stream_options.include_usage:
-        yield {**head, "choices": [], "usage": usage_of(piece.generations)}
+        yield {**head, "choices": [], "usage": usage_of(piece.results)}
 
 
 def _call_arguments(text: str) -> Any:

@@ -46,10 +46,9 @@ async def complete(body: CompletionBody, service: InjectedService) -> dict[str, 
     with_scores = bool(body.echo) and body.logprobs is not None
 
     def finish(answers: ModelAnswers) -> dict[str, Any]:
-        per_prompt = len(answers.generations) // len(prompts)
-        choices = [_choice(answers, n, n // per_prompt, body) for n in range(len(answers.generations))]
-        usage = usage_of(answers.generations, len(prompts))
-        return {**head, "model": answers.model, "choices": choices, "usage": usage}
+        prompt_numbers = [b for b, best in enumerate(answers.results) for _ in (best, *best.alternatives)]
+        choices = [_choice(answers, *numbers, body) for numbers in enumerate(prompt_numbers)]
+        return {**head, "model": answers.model, "choices": choices, "usage": usage_of(answers.results)}
 
     return await service.complete(body.model, prompts, finish, with_scores, **body.options())
 
@@ -93,4 +92,4 @@ async def _chunks(
         piece = await anext(pieces)
     yield {**head, "choices": [await asyncio.to_thread(_choice, piece, 0, 0, body) | {"text": ""}]}
     if body.stream_options is not None and body.stream_options.include_usage:
-        yield {**head, "choices": [], "usage": usage_of(piece.generations)}
+        yield {**head, "choices": [], "usage": usage_of(piece.results)}

@@ -141,7 +141,7 @@ def _response(body: ResponsesBody, number: str, answers: ModelAnswers | None, ou
     is_cut = answers is not None and answers.generations[0].finish_reason == "length"
     usage: dict[str, Any] | None = None
     if answers is not None:
-        counts = usage_of(answers.generations)
+        counts = usage_of(answers.results)
         usage = {"input_tokens": counts["prompt_tokens"], "output_tokens": counts["completion_tokens"]}
         usage |= {"total_tokens": counts["total_tokens"], "input_tokens_details": counts["prompt_tokens_details"]}
         usage["output_tokens_details"] = {"reasoning_tokens": 0}

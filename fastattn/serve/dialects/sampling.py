@@ -12,7 +12,7 @@ from pydantic import Field, StrictBool
 from fastattn.errors import FastattnError
 from fastattn.generation.calls import Generation
 from fastattn.serve.dialects.body import Body
-from fastattn.serve.metrics import prompt_counts
+from fastattn.serve.metrics import token_counts
 from fastattn.system.option_names import SEARCH
 
 MOST_STOPS, MOST_ANSWERS = 4, 16
@@ -73,10 +73,9 @@ def head_of(prefix: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
-def usage_of(generations: Sequence[Generation], prompts: int = 1) -> dict[str, Any]:
-    """The numbers of tokens of so many prompts and of their generations, equally many for each prompt."""
-    prompt_tokens, cached_tokens = prompt_counts(generations, prompts)
-    tokens = sum(len(generation.tokens) for generation in generations)
+def usage_of(results: Sequence[Generation]) -> dict[str, Any]:
+    """The numbers of tokens of prompts, whose best answers ``results`` has, and of all answers."""
+    prompt_tokens, cached_tokens, tokens = token_counts(results)
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
     return {**usage, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
 
