@@ -75,8 +75,9 @@ class Job:
     with_log_probs    whether the log-probability of each token is returned
     top_count         with log-probabilities: how many of the most probable tokens at each position are returned too
     speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
-    only_scores       there is no search: the result is the log-probability of each token of ``start`` behind the first,
-                      float32; for a model without an encoder
+    only_scores       there is no search: the result is (the log-probability of each token of ``start`` behind the
+                      first, float32; with a top_count the most probable tokens in the place of each); for a model
+                      without an encoder
     allowance         the remaining time of the job's text; at zero the job ends without hypotheses; None: no limit
     """
 
@@ -634,17 +635,16 @@ class TokenChoice:
         return self.model.output.select_outputs(ids)
 
     def best(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True, draws: bool = True
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or one sample.
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row: the best, or a sample and then the best.
 
         needs_log_probs  False: log_probs_Rk may hold logits
-        draws            False: the best continuations, whatever is sampled
         """
         edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
-        if self.options.is_sampled and draws:
-            return self._sample(hidden_RD, rows, edits, output)
         vocabulary = self.model.sizes.vocabulary
+        if self.options.is_sampled:
+            return self._sample(hidden_RD, rows, edits, output, min(count - 1, vocabulary))
         count = min(count, vocabulary)
         rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
         changes = edits.penalized_RJ is not None and (self.renormalizes or rises)
@@ -706,19 +706,24 @@ class TokenChoice:
         return edits._replace(penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
 
     def _sample(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any
+        self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any, count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_R1, ids_R1) of a sampled token for each row."""
-        options = self.options
-        if options.sampling_topk:
-            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
+        """(log_probs_Rk, ids_Rk) of a sampled token for each row, and behind it of the ``count`` best."""
+        options, topk = self.options, self.options.sampling_topk
+        if topk:
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, max(topk, count), edits, rows.subsets_R)
         else:
             log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R, bounds = uniform(rows.keys_R, rows.steps_R), (options.sampling_topp, options.sampling_minp)
-        columns_R1 = draw_columns(log_probs_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
+        drawn_Rk = log_probs_Rk[:, : topk or None]
+        columns_R1 = draw_columns(drawn_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
         ids_R1 = np.maximum(np.take_along_axis(ids_Rk, columns_R1, axis=1), 0)
-        return np.take_along_axis(log_probs_Rk, columns_R1, axis=1), ids_R1
+        log_probs_R1 = np.take_along_axis(log_probs_Rk, columns_R1, axis=1)
+        if not count:
+            return log_probs_R1, ids_R1
+        best_Rk, best_ids_Rk = (log_probs_Rk, ids_Rk) if topk else best_of_vocabulary(log_probs_Rk, count)
+        return np.hstack([log_probs_R1, best_Rk[:, :count]]), np.hstack([ids_R1, best_ids_Rk[:, :count]])
 
 
 def _take_best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -764,6 +769,12 @@ def edit_vocabulary(
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
     return best_of_vocabulary(log_probs_RV, count)
+
+
+def top_tokens(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[dict[int, float]]:
+    """Each row's tokens, id -> log-probability, without those that cannot come."""
+    rows = zip(log_probs_Rk.tolist(), ids_Rk.tolist())
+    return [{token: p for p, token in zip(*row) if p > -np.inf} for row in rows]
 
 
 def best_of_vocabulary(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -30,6 +30,7 @@ from fastattn.decoding.search import (
     coverage,
     normalized_score,
     sentence_key,
+    top_tokens,
 )
 from fastattn.errors import InputError
 from fastattn.layers.draws import sample_key
@@ -63,7 +64,7 @@ class Sentence:
     inputs_T     the decoder's inputs before the first token that the search chooses
     cached_inputs  how many of the prompt's inputs the cache has; -1 until ``begin_prompts`` has looked
     shared_inputs  how many of these inputs other prompts have read
-    log_probs    of a job that only scores: the log-probabilities so far
+    log_probs, tops  of a job that only scores: the log-probabilities and most probable tokens so far
     memory_slot, slots_R  slots in the cache: one for the source, one for each of ``beam`` beams
     key          the key of the sentence's random samples
     subset       the outputs that the sentence chooses from; None: all tokens
@@ -92,7 +93,7 @@ class Sentence:
                 break
         inputs = job.start[:-1] if job.only_scores else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
         self.inputs_T, self.cached_inputs = np.array(inputs, np.int32), -1
-        self.log_probs: list[np.ndarray] = []
+        self.log_probs, self.tops = list[np.ndarray](), list[dict[int, float]]()
         self.beam = 1 if job.only_scores else job.options.beam_size
         self.cache_rows, self.last_start = expected_rows(job), len(job.start) - 1
         self.penalized_start = len(job.start) if job.penalizes_start else 0
@@ -415,15 +416,12 @@ class DecodingBatch:
         self, hidden_RD: np.ndarray, beams: Beams, width: int, needs_log_probs: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``best_candidates`` of sentences with ``width`` rows each."""
-        rows = self.candidate_rows(beams, width)
-        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidate_count, needs_log_probs)
+        rows, count, first = self.candidate_rows(beams, width), self.candidate_count, int(self.options.is_sampled)
+        best = self.choice.best(hidden_RD, rows, max(count, first + self.top_count), needs_log_probs)
         if self.top_count:
-            tops = zip(
-                *(part_Rk.tolist() for part_Rk in self.choice.best(hidden_RD, rows, self.top_count, draws=False))
-            )
-            self._tops = [{token: p for p, token in zip(*top) if p > -math.inf} for top in tops]
-        shape, count = (len(beams.steps_B), width, -1), self.candidate_count
-        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), count)
+            self._tops = top_tokens(*(part_Rk[:, first : first + self.top_count] for part_Rk in best))
+        log_probs_BRk, ids_BRk = (part_Rk[:, :count].reshape(len(beams.steps_B), width, -1) for part_Rk in best)
+        return best_candidates(beams.scores_BR, log_probs_BRk, ids_BRk, count)
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         """The inputs of the choice that the options need, for ``width`` rows of each sentence."""

@@ -98,8 +98,8 @@ def seen():
         monkeypatch.setattr(Generator, "has_chat_template", True)
         monkeypatch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         monkeypatch.setattr(Generator, "max_length", 99)
-        monkeypatch.setattr(Generator, "decode", lambda self, ids: "".join(f"<{index}>" for index in ids))
-        monkeypatch.setattr(Generator, "score", lambda self, texts: [
+        monkeypatch.setattr(Generator, "decode", lambda self, ids, exact=False: "".join(f"<{n}>" for n in ids))
+        monkeypatch.setattr(Generator, "score", lambda self, texts, **options: [
             TextScore([8, 9], np.float32([-0.5])) for _ in texts])  # fmt: skip
         yield seen
 
@@ -202,9 +202,13 @@ def test_the_most_probable_tokens(asked, monkeypatch):
     body = {"model": "lm", "prompt": [7], "logprobs": 2}
     tops = [{"<1>": -0.25, "<3>": -2.0}, {"<2>": -0.5, "<4>": -0.125, "<5>": -0.375}]  # with the chosen token
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
+    score = TextScore([8, 9], np.float32([-0.5]), [{7: -0.25}])
+    monkeypatch.setattr(Generator, "score", lambda *given, **options: [score])
     echo = asked.post("/v1/completions", body | {"echo": True})[1]["choices"][0]["logprobs"]
-    assert echo["top_logprobs"] == [None, None, *tops] and len(echo["token_logprobs"]) == 4
-    monkeypatch.setattr(Generator, "decode", lambda self, ids: "x")  # of tokens with one text the most probable counts
+    assert echo["top_logprobs"] == [None, {"<9>": -0.5, "<7>": -0.25}, *tops] and len(echo["token_logprobs"]) == 4
+    monkeypatch.setattr(
+        Generator, "decode", lambda *given, **options: "x"
+    )  # of one text the most probable token counts
     tops = [{"x": -0.25}, {"x": -0.125}]
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
 

@@ -189,11 +189,12 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _project_all_outputs(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, biased_J, biases_J, *_ = edited_logits(edits, len(x_RD), NO_INTS)
+    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = edited_logits(edits, len(x_RD), NO_INTS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other row
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
-        logits_V[biased_J] += biases_J
+        if edits.biased_J is not None:
+            logits_V[edits.biased_J] += edits.biases_J
         # Ids beyond the logits, of a model with a larger vocabulary, change nothing.
         valid_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
         ids_J = penalized_RJ[r][valid_J]

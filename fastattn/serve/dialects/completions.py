@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
 from fastattn.serve.dialects.body import InjectedService, Texts, TokenIds
-from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
+from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, token_text, usage_of
 from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
@@ -63,7 +64,7 @@ def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: Comple
         if answers.scores:
             score = answers.scores[prompt_number]
             ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
-            tops = [None] * len(score.tokens) + tops if tops else []
+            tops = [*score.top_log_probs, *tops]
     return {
         "index": number,
         "text": echoed_text + generation.text,
@@ -73,13 +74,16 @@ def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: Comple
 
 
 def _log_probs(ids: list[int], log_probs: list[Any], tops: list[Any], decode: Callable[..., str]) -> dict[str, Any]:
-    """Log-probabilities; of tokens with equal texts, the most probable. ``tops`` has None for tokens of a prompt."""
-    tokens = [decode([token]) for token in ids]
-    offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
+    """Log-probabilities; of tokens with equal texts, the most probable. ``tops``: for the last tokens."""
+    text_of = cache(partial(token_text, decode))
+    tokens = [text_of(token)[0] for token in ids]
+    sizes = (sum(byte >> 6 != 0b10 for byte in text_of(token)[1]) for token in ids)  # a character's first bytes
+    offsets = [0, *accumulate(sizes)][: len(tokens)]
     texts: list[dict[str, float] | None] = []
+    tops = [None] * (len(ids) - len(tops)) + tops if tops else []
     for token, log_prob, top in zip(ids, log_probs, tops):
         pairs = sorted(((top or {}) | {token: log_prob}).items(), key=lambda pair: pair[1])
-        texts.append(None if top is None else {decode([number]): p for number, p in pairs})
+        texts.append(None if top is None else {text_of(number)[0]: p for number, p in pairs})
     return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": texts or None, "text_offset": offsets}
 
 

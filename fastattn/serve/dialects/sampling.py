@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache, partial
 from typing import Annotated, Any
 
 from fastapi.responses import StreamingResponse
@@ -80,13 +81,20 @@ def usage_of(results: Sequence[Generation]) -> dict[str, Any]:
     return {**usage, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
 
 
-def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+def token_text(decode: Callable[..., str], token: int) -> tuple[str, bytes]:
+    """(A token's text, in which bytes of no whole character are \\xNN; the token's bytes, none of a special token)."""
+    data = decode([token], exact=True).encode(errors="surrogateescape")
+    return data.decode(errors="backslashreplace"), data if decode([token, token]) else b""
+
+
+def chat_log_probs(generation: Generation, decode: Callable[..., str]) -> dict[str, Any]:
     """The log-probability of each token of an answer, and of the most probable tokens in its place."""
     assert generation.log_probs is not None
+    text_of = cache(partial(token_text, decode))
 
     def entry(token: int, log_prob: float) -> dict[str, Any]:
-        text = decode([token])
-        return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
+        text, data = text_of(token)
+        return {"token": text, "logprob": log_prob, "bytes": list(data) or None}
 
     tops = generation.top_log_probs or [{}] * len(generation.tokens)
     entries = [
