@@ -75,9 +75,8 @@ class Job:
     with_log_probs    whether the log-probability of each token is returned
     top_count         with log-probabilities: how many of the most probable tokens at each position are returned too
     speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
-    only_scores       there is no search: the result is (the log-probability of each token of ``start`` behind the
-                      first, float32; with a top_count the most probable tokens in the place of each); for a model
-                      without an encoder
+    only_scores       there is no search: the result is (float32 log-probabilities, the most probable tokens), of each
+                      token of ``start`` behind the first; for a model without an encoder
     allowance         the remaining time of the job's text; at zero the job ends without hypotheses; None: no limit
     """
 
@@ -612,9 +611,10 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        ids, biases = zip(*options.logit_bias) if options.logit_bias else ((), ())
-        biased = Edits(biased_J=np.array(ids, np.int32), biases_J=np.array(biases, np.float32))
-        self._common_edits = (biased if ids else NO_EDITS)._replace(penalty=options.repetition_penalty)
+        self._common_edits = Edits(penalty=options.repetition_penalty)
+        if biases := {token: bias for token, bias in options.logit_bias if token < model.sizes.vocabulary}:
+            arrays = np.array([*biases], np.int32), np.array([*biases.values()], np.float32)
+            self._common_edits = self._common_edits._replace(biased_J=arrays[0], biases_J=arrays[1])
         self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
@@ -647,8 +647,8 @@ class TokenChoice:
             return self._sample(hidden_RD, rows, edits, output, min(count - 1, vocabulary))
         count = min(count, vocabulary)
         rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
-        changes = edits.penalized_RJ is not None and (self.renormalizes or rises)
-        if self.edits_log_probs and (changes or edits.biased_J is not None):
+        changes_more = edits.penalized_RJ is not None and (self.renormalizes or rises) or edits.biased_J is not None
+        if self.edits_log_probs and changes_more:
             log_probs_RV = output.all_log_probs(hidden_RD, NO_EDITS, subsets_R)
             self.model.output.check(not np.isnan(log_probs_RV).any())
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
@@ -689,9 +689,8 @@ class TokenChoice:
         if self.sequences:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
-        edits = self._common_edits
-        if suppressed:
-            edits = edits._replace(suppressed_RJ=np.concatenate(suppressed, axis=1))
+        suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
+        edits = self._common_edits._replace(suppressed_RJ=suppressed_RJ)
         if not self.penalizes:
             return edits
         if not self.counts_tokens:
@@ -700,9 +699,8 @@ class TokenChoice:
         if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
         penalized_RJ = without_repeats(past_RT)
-        amounts_RJ = produced_amounts(
-            past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
-        )
+        penalties = options.presence_penalty, options.frequency_penalty
+        amounts_RJ = produced_amounts(past_RT, produced_R2, penalized_RJ, *penalties)
         return edits._replace(penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
 
     def _sample(
@@ -716,14 +714,12 @@ class TokenChoice:
             log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R, bounds = uniform(rows.keys_R, rows.steps_R), (options.sampling_topp, options.sampling_minp)
-        drawn_Rk = log_probs_Rk[:, : topk or None]
+        drawn_Rk, choices = log_probs_Rk[:, : topk or None], (log_probs_Rk, ids_Rk)
         columns_R1 = draw_columns(drawn_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
-        ids_R1 = np.maximum(np.take_along_axis(ids_Rk, columns_R1, axis=1), 0)
-        log_probs_R1 = np.take_along_axis(log_probs_Rk, columns_R1, axis=1)
-        if not count:
-            return log_probs_R1, ids_R1
-        best_Rk, best_ids_Rk = (log_probs_Rk, ids_Rk) if topk else best_of_vocabulary(log_probs_Rk, count)
-        return np.hstack([log_probs_R1, best_Rk[:, :count]]), np.hstack([ids_R1, best_ids_Rk[:, :count]])
+        samples = (np.take_along_axis(part_Rk, columns_R1, axis=1) for part_Rk in choices)
+        best = choices if topk or not count else best_of_vocabulary(log_probs_Rk, count)
+        log_probs_Rk, ids_Rk = (np.hstack([part_R1, part_Rk[:, :count]]) for part_R1, part_Rk in zip(samples, best))
+        return log_probs_Rk, np.maximum(ids_Rk, 0)
 
 
 def _take_best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -773,8 +769,7 @@ def edit_vocabulary(
 
 def top_tokens(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[dict[int, float]]:
     """Each row's tokens, id -> log-probability, without those that cannot come."""
-    rows = zip(log_probs_Rk.tolist(), ids_Rk.tolist())
-    return [{token: p for p, token in zip(*row) if p > -np.inf} for row in rows]
+    return [{token: p for p, token in zip(*row) if p > -np.inf} for row in zip(log_probs_Rk.tolist(), ids_Rk.tolist())]
 
 
 def best_of_vocabulary(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,6 @@ each step had been made by itself.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -35,7 +34,7 @@ from fastattn.decoding.search import (
 from fastattn.errors import InputError
 from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
-from fastattn.models.decoder import Decoder, OutputProjection
+from fastattn.models.decoder import Decoder, OutputProjection, Subsets
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
@@ -678,9 +677,7 @@ class ConstrainedOutput:
     def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
         self.output, self.allowed_RV, self.end_id = output, allowed_RV, end_id
 
-    def all_log_probs(
-        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
-    ) -> np.ndarray:
+    def all_log_probs(self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Subsets = None) -> np.ndarray:
         """log_probs_RV of every next token: a softmax over each row's allowed ids."""
         log_probs_RV = np.array(self.output.all_log_probs(hidden_RD, edits, subsets_R))
         self.output.check(not np.isnan(log_probs_RV).any())
@@ -694,12 +691,7 @@ class ConstrainedOutput:
         return log_probs_RV
 
     def top_k(
-        self,
-        hidden_RD: np.ndarray,
-        k: int,
-        edits: Edits = NO_EDITS,
-        subsets_R: Sequence[OutputSubset] | None = None,
-        normalized: bool = True,
+        self, hidden_RD: np.ndarray, k: int, edits: Edits = NO_EDITS, subsets_R: Subsets = None, normalized: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk) of the k most probable ids, best first, then -inf and -1; always normalized."""
         return best_of_vocabulary(self.all_log_probs(hidden_RD, edits, subsets_R), k)

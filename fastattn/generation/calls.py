@@ -86,7 +86,9 @@ class GenerationResolver:
         regex, json_schema, draft = pop("regex", None), pop("json_schema", None), self._draft_of(pop("speculate", None))
         for name in (*_FLAGS, "details"):
             check_bool(name, getattr(call, name))
-        if check_top_count(call.top_log_probs) and not call.return_log_probs:
+        if call.top_log_probs != 0 and check_count("top_log_probs", call.top_log_probs) > MOST_TOPS:
+            raise InputError(f"top_log_probs should be at most {MOST_TOPS}, got {described(call.top_log_probs)}")
+        if call.top_log_probs and not call.return_log_probs:
             raise InputError("top_log_probs needs return_log_probs=True")
         if not search_options.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search_options.setdefault("sampling_topk", 0)
@@ -119,13 +121,6 @@ class GenerationResolver:
     def _ids_of_text(self, text: Any) -> Sequence[int]:
         ids: list[int] = self._tokenizer.encode([check_text("suppress_sequences", text)], False)[0].tolist()
         return ids
-
-
-def check_top_count(count: Any) -> int:
-    """``count`` as an int; InputError for what top_log_probs cannot be."""
-    if count != 0 and check_count("top_log_probs", count) > MOST_TOPS:
-        raise InputError(f"top_log_probs should be at most {MOST_TOPS}, got {described(count)}")
-    return int(count)
 
 
 def _checked_stop(stop: Any) -> tuple[str, ...]:

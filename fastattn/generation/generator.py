@@ -21,7 +21,6 @@ from fastattn.generation.calls import (
     GenerationResolver,
     Prompt,
     TextScore,
-    check_top_count,
 )
 from fastattn.generation.prompts import ContextReader, Conversations, check_prompt, is_one_prompt
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
@@ -277,9 +276,8 @@ class Generator(ModelBase):
         ``TextScore.perplexity`` sums it up. Texts may be lists of ids; a text of more ids than ``max_length`` is an
         InputError. top_log_probs: also those of so many most probable tokens in the place of each token.
         """
-        check_bool("special_tokens", special_tokens)
-        check_top_count(top_log_probs)
-        call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
+        options: GenerationOptions = {"special_tokens": special_tokens, "top_log_probs": top_log_probs}
+        call = self._resolver.call(options | {"return_log_probs": True}, details=True)
         is_single = is_one_prompt(texts)
         ids_B = self._reader.ids(self._reader.check([texts] if is_single else check_several("texts", texts)), call)
         for number, ids in enumerate(ids_B):

@@ -48,7 +48,7 @@ class GeneratorTokenizer:
         name, text = self.token(index) or "", self.continuation([index], [index])  # a text's first space may be lost
         if self._tokenizer.is_special(index):
             return name
-        if INCOMPLETE not in text or INCOMPLETE in name:
+        if INCOMPLETE not in text or max(map(ord, name)) >= 256 + len(_HIDDEN_BYTES):
             return text
         codes = [int(name[3:5], 16)] if re.fullmatch("<0x[0-9A-F]{2}>", name) else map(ord, name)
         data = bytes(code if code < 256 else _HIDDEN_BYTES[code - 256] for code in codes)

@@ -102,11 +102,13 @@ def test_tokens_have_texts_and_bytes_of_their_own(tokenizer):
     index = generator._tokenizer._tokenizer.index
     names = [("</s>",), ("Ġthe", "▁the"), ("the",), ("â", "<0xE2>"), ("Ĥ", "<0x82>"), ("¬", "<0xAC>"), ("a", "<0x61>")]
     ids = [next(n for name in several if (n := index(name)) is not None) for several in names]
-    texts, counts = ["</s>", " the", "the", "\\xe2", "\\x82", "\\xac", "a"], [0.0] * len(ids)
-    content = chat_log_probs(Generation("", ids, 0.0, "stop", 1, np.float32(counts)), generator.decode)["content"]
+    texts = ["</s>", " the", "the", "\\xe2", "\\x82", "\\xac", "a"]
+    tops = [dict.fromkeys(ids, -1.0)] * len(ids)
+    answer = Generation("", ids, 0.0, "stop", 1, np.zeros(len(ids), np.float32), top_log_probs=tops)
+    content = chat_log_probs(answer, generator.decode)["content"]
     assert [entry["token"] for entry in content] == texts and content[0]["bytes"] is None
     assert bytes(chain.from_iterable(entry["bytes"] or () for entry in content)).decode() == " thethe€a"
-    shown = _log_probs(ids, counts, [dict.fromkeys(ids, -1.0)] * len(ids), generator.decode)
+    shown = _log_probs(answer, None, generator.decode)
     assert (shown["tokens"], shown["text_offset"]) == (texts, [0, 0, 4, 7, 8, 8, 8])
     assert [sorted(top) for top in shown["top_logprobs"]] == [sorted(texts)] * len(ids)
 

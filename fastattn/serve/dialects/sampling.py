@@ -45,7 +45,6 @@ class SamplingBody(Body):
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``; what has no effect is left out."""
         options = sampling_options(self, self.max_tokens, self.repetition_penalty, self.seed)
-        options |= {"logit_bias": self.logit_bias} if self.logit_bias else {}
         return options | ({"num_hypotheses": self.n} if self.n not in (None, 1) else {})
 
 
@@ -58,6 +57,7 @@ def sampling_options(
         "presence_penalty": body.presence_penalty or None,
         "frequency_penalty": body.frequency_penalty or None,
         "repetition_penalty": repetition_penalty,
+        "logit_bias": getattr(body, "logit_bias", None) or None,
         "seed": seed,
         "stop": body.stop or None,
     }
