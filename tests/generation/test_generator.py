@@ -216,7 +216,8 @@ def test_penalties_by_the_formula(chosen):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"beam_size": 3}, {"sampling_temperature": 1.0}, {"stop": "nowhere"}, {"speculate": "prompt"}, {"rules": True}
+    {}, {"beam_size": 3}, {"sampling_temperature": 1.0}, {"stop": "nowhere"}, {"speculate": "prompt"}, {"rules": True},
+    {"rules": True, "repetition_penalty": 1.1},
 ])  # fmt: skip
 def test_a_bias_of_a_hundred_leaves_one_token(options, monkeypatch):
     monkeypatch.setattr("fastattn.decoding.search.edit_top_k", None)  # would compare each candidate with each bias

@@ -215,7 +215,7 @@ def test_the_most_probable_tokens(asked, monkeypatch):
 
 def test_prompts_may_have_answers_in_different_numbers(asked, monkeypatch):
     """A beam may end with fewer answers than are wanted; samples of a prompt share what the cache had."""
-    others = (Generation("b", [1, 2], -1.0, "stop", 5, cached_tokens=4),)
+    others = (Generation("b", [1, 2], -1.0, "stop", 5, cached_tokens=4),) * 2
     answers = [
         Generation("a", [1], -1.0, "stop", 5, alternatives=others, cached_tokens=3),
         Generation("c", [1, 2, 3], -1.0, "stop", 7, cached_tokens=2),
@@ -227,9 +227,9 @@ def test_prompts_may_have_answers_in_different_numbers(asked, monkeypatch):
     monkeypatch.setattr(Generator, "generate_async", generate)
     read = 'fastattn_cached_tokens_total{model="lm"} '
     before = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0] or 0
-    answer = asked.post("/v1/completions", {"model": "lm", "prompt": ["p ", "q "], "n": 2, "echo": True})[1]
-    assert [choice["text"] for choice in answer["choices"]] == ["p a", "p b", "q c"]
-    usage = {"prompt_tokens": 12, "completion_tokens": 6, "total_tokens": 18}
+    answer = asked.post("/v1/completions", {"model": "lm", "prompt": ["p ", "q "], "n": 3, "echo": True})[1]
+    assert [choice["text"] for choice in answer["choices"]] == ["p a", "p b", "p b", "q c"]
+    usage = {"prompt_tokens": 12, "completion_tokens": 8, "total_tokens": 20}
     assert answer["usage"] == usage | {"prompt_tokens_details": {"cached_tokens": 5}}
     after = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0]
     assert float(after) - float(before) == 5
