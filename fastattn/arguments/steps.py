@@ -22,14 +22,12 @@ class Edits(NamedTuple):
     penalty: float = 1.0
     amounts_RJ: np.ndarray | None = None
     cap: float = 0.0
-    biased_J: np.ndarray | None = None
-    biases_J: np.ndarray | None = None
+    biased_J: np.ndarray = np.empty(0, np.int32)
+    biases_J: np.ndarray = np.empty(0, np.float32)
 
     def of(self, rows_n: np.ndarray) -> "Edits":
-        """The edits of some of the rows."""
-        lists = self.suppressed_RJ, self.penalized_RJ, self.amounts_RJ
-        suppressed_RJ, penalized_RJ, amounts_RJ = (None if list_RJ is None else list_RJ[rows_n] for list_RJ in lists)
-        return self._replace(suppressed_RJ=suppressed_RJ, penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
+        """The edits of some of the rows, which the fields of two axes have."""
+        return Edits._make(part[rows_n] if isinstance(part, np.ndarray) and part.ndim == 2 else part for part in self)
 
 
 NO_EDITS = Edits()

@@ -611,10 +611,9 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self._common_edits = Edits(penalty=options.repetition_penalty)
-        if biases := {token: bias for token, bias in options.logit_bias if token < model.sizes.vocabulary}:
-            arrays = np.array([*biases], np.int32), np.array([*biases.values()], np.float32)
-            self._common_edits = self._common_edits._replace(biased_J=arrays[0], biases_J=arrays[1])
+        biases = {token: bias for token, bias in options.logit_bias if token < model.sizes.vocabulary}
+        biased_J, biases_J = np.array([*biases], np.int32), np.array([*biases.values()], np.float32)
+        self._common_edits = Edits(penalty=options.repetition_penalty, biased_J=biased_J, biases_J=biases_J)
         self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
@@ -647,8 +646,8 @@ class TokenChoice:
             return self._sample(hidden_RD, rows, edits, output, min(count - 1, vocabulary))
         count = min(count, vocabulary)
         rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
-        changes_more = edits.penalized_RJ is not None and (self.renormalizes or rises) or edits.biased_J is not None
-        if self.edits_log_probs and changes_more:
+        is_penalized = edits.penalized_RJ is not None
+        if self.edits_log_probs and (edits.biased_J.size or is_penalized and (self.renormalizes or rises)):
             log_probs_RV = output.all_log_probs(hidden_RD, NO_EDITS, subsets_R)
             self.model.output.check(not np.isnan(log_probs_RV).any())
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
@@ -751,8 +750,7 @@ def edit_vocabulary(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``edit_top_k`` of the whole vocabulary, for any penalty; ``renormalized``: probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
-    if edits.biased_J is not None:
-        log_probs_RV[:, edits.biased_J] += edits.biases_J
+    log_probs_RV[:, edits.biased_J] += edits.biases_J
     if edits.penalized_RJ is not None:
         entries = np.nonzero(edits.penalized_RJ >= 0)
         cells = entries[0], edits.penalized_RJ[entries]

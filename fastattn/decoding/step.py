@@ -304,7 +304,8 @@ class DecodingBatch:
         self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
         self.candidate_count = 1 if self.options.is_greedy else 2 * self.beam
         self.beams: Beams | None = None
-        self.recorded_steps = self._make_recorded_steps(model)
+        # A constraint has to find the ids that each step allows in Python, from the token before.
+        self.recorded_steps = self._make_recorded_steps(model) if job.constraint is None else None
         self.rules = self.options.rules if self.beam > 1 else None
         self._forces_end = self.options.rules is not None and self.options.rules.forced_end
         self._last_match = self.options  # the options of the last job that ``suits`` accepted
@@ -708,9 +709,6 @@ class ConstrainedBatch(DecodingBatch):
         super().admit(sentence, memory_slot)
         assert sentence.job.constraint is not None
         sentence.matcher = sentence.job.constraint()
-
-    def _make_recorded_steps(self, model: Decoder) -> None:
-        """None: each step has to find the allowed ids in Python, from the token before."""
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         rows, output = super().candidate_rows(beams, width), self.choice.model.output

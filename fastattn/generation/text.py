@@ -44,12 +44,10 @@ class GeneratorTokenizer:
         return self._tokenizer.decode(ids, skip_special=True)
 
     def token_text(self, index: int) -> str:
-        """The text of a token, or a special token's name; bytes of no whole character are lone surrogates."""
+        """The text of a token, or the name of one without text; bytes of no whole character are lone surrogates."""
         name, text = self.token(index) or "", self.continuation([index], [index])  # a text's first space may be lost
-        if self._tokenizer.is_special(index):
-            return name
         if INCOMPLETE not in text or max(map(ord, name)) >= 256 + len(_HIDDEN_BYTES):
-            return text
+            return text or name
         codes = [int(name[3:5], 16)] if re.fullmatch("<0x[0-9A-F]{2}>", name) else map(ord, name)
         data = bytes(code if code < 256 else _HIDDEN_BYTES[code - 256] for code in codes)
         return data.decode(errors="surrogateescape")

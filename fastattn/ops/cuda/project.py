@@ -240,7 +240,7 @@ def choose(
     if amounts_RJ is None and edits.penalized_RJ is not None:
         amounts_RJ = np.zeros(edits.penalized_RJ.shape, np.float32)
     penalty, cap = np.float32(edits.penalty), np.float32(edits.cap)
-    biases = card.optional(edits.biased_J, 1, np.int32), card.optional(edits.biases_J, 1)
+    biases = (card.optional(list_J if list_J.size else None, 1, list_J.dtype) for list_J in edits[-2:])
     card_edits = Edits(suppressed_RJ, penalized_RJ, penalty, card.optional(amounts_RJ, 2), cap, *biases)
     weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
