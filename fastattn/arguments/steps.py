@@ -7,9 +7,10 @@ import numpy as np
 
 
 class Edits(NamedTuple):
-    """Changes to logits, for each row by lists of ids, padded with -1; None: no ids. They apply in this order:
+    """Changes to logits by lists of ids, those of each row padded with -1; None: no ids. They apply in this order:
 
     cap            a logit z becomes cap * tanh(z / cap); 0: no cap
+    biased_J       in every row the logits of these int32 ids, each once, gain the float32 ``biases_J``
     penalized_RJ   the logits of these int32 ids, each once a row, are divided by ``penalty`` where they are
                    positive and multiplied by it where negative (Keskar 2019, section 4.1)
     amounts_RJ     float32, subtracted from the logits of the penalized ids; None: nothing
@@ -21,12 +22,12 @@ class Edits(NamedTuple):
     penalty: float = 1.0
     amounts_RJ: np.ndarray | None = None
     cap: float = 0.0
+    biased_J: np.ndarray = np.empty(0, np.int32)
+    biases_J: np.ndarray = np.empty(0, np.float32)
 
     def of(self, rows_n: np.ndarray) -> "Edits":
-        """The edits of some of the rows."""
-        lists = self.suppressed_RJ, self.penalized_RJ, self.amounts_RJ
-        suppressed_RJ, penalized_RJ, amounts_RJ = (None if list_RJ is None else list_RJ[rows_n] for list_RJ in lists)
-        return self._replace(suppressed_RJ=suppressed_RJ, penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
+        """The edits of some of the rows, which the fields of two axes have."""
+        return Edits._make(part[rows_n] if isinstance(part, np.ndarray) and part.ndim == 2 else part for part in self)
 
 
 NO_EDITS = Edits()

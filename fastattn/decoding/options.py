@@ -119,7 +119,7 @@ class DecodingOptions:
     frequency_penalty: float = _number(0.0, "from -10000 to 10000")
     """Subtracted from a token's logit once for each time that it was produced; 0 is none. As in vLLM."""
     logit_bias: Sequence[tuple[int, float]] = ()
-    """(id, what is added to the id's logit), each id once. An option of a Generator's calls alone."""
+    """(id, what is added to the id's logit before penalties), each id once. An option of a Generator's calls alone."""
     no_repeat_ngram_size: int = _integer(0, 0, LONGEST_TARGET)
     """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
     min_decoding_length: int = _integer(1, 0, LONGEST_MIN_LENGTH)
@@ -211,8 +211,6 @@ class DecodingOptions:
                 f"min_decoding_length ({self.min_decoding_length}) is greater than "
                 f"max_decoding_length ({self.max_decoding_length})"
             )
-        if self.logit_bias and self.repetition_penalty != 1:
-            raise InputError(f"logit_bias needs repetition_penalty=1, which is {self.repetition_penalty:g} here")
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback should be a function, got {self.callback!r}")
         has_branches = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from fastattn.decoding.search import top_tokens
 from fastattn.decoding.step import GUESSED_SECONDS, Sentence
 from fastattn.layers.key_value_cache import KeyValueCache, common_length
 from fastattn.models.decoder import Decoder
@@ -48,7 +49,7 @@ class PromptReader:
         for prompt in whole_prompts:
             if prompt.job.only_scores:
                 cache.release(prompt.memory_slot, prompt.slots_R)
-                scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
+                scheduler.finish(prompt.ticket, (np.concatenate(prompt.log_probs), prompt.tops))
             else:
                 cache.keep_beginning(int(prompt.slots_R[0]), prompt.cached_inputs)
         searches = [b for b, prompt in enumerate(whole_prompts) if not prompt.job.only_scores]
@@ -102,6 +103,9 @@ def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence]
         log_probs_n = model.output.log_probs(model.ops.take_rows(hidden_ND, rows_n), next_n.astype(np.int32))
         for b, log_probs_T in zip(scoring, np.split(log_probs_n, np.cumsum(counts_B[scoring])[:-1])):
             prompts[b].log_probs.append(log_probs_T)
+            if count := prompts[b].job.top_count:
+                hidden_TD = model.ops.take_rows(hidden_ND, np.arange(starts_B1[b], starts_B1[b + 1]))
+                prompts[b].tops += top_tokens(*model.output.top_k(hidden_TD, min(count, model.sizes.vocabulary)))
     whole = [b for b, prompt in enumerate(prompts) if not prompt.unread_inputs]
     return model.ops.take_rows(hidden_ND, starts_B1[1:][whole] - 1)
 

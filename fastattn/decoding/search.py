@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.arguments.steps import Edits
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers.draws import uniform
@@ -75,8 +75,8 @@ class Job:
     with_log_probs    whether the log-probability of each token is returned
     top_count         with log-probabilities: how many of the most probable tokens at each position are returned too
     speculate         the source of proposals (``speculation.py``): "prompt", or a draft model; None: no proposals
-    only_scores       there is no search: the result is the log-probability of each token of ``start`` behind the first,
-                      float32; for a model without an encoder
+    only_scores       there is no search: the result is (float32 log-probabilities, the most probable tokens), of each
+                      token of ``start`` behind the first; for a model without an encoder
     allowance         the remaining time of the job's text; at zero the job ends without hypotheses; None: no limit
     """
 
@@ -611,10 +611,10 @@ class TokenChoice:
         suppressed_ids = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.suppressed_1J = np.array([sorted(suppressed_ids | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self._bias = dict(options.logit_bias)
-        self._bias_V1 = np.zeros((model.sizes.vocabulary + 1) * bool(self._bias), np.float32)  # the last: of padding
-        self._bias_V1[list(self._bias)] = list(self._bias.values())
-        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty or self._bias)
+        biases = {token: bias for token, bias in options.logit_bias if token < model.sizes.vocabulary}
+        biased_J, biases_J = np.array([*biases], np.int32), np.array([*biases.values()], np.float32)
+        self._common_edits = Edits(penalty=options.repetition_penalty, biased_J=biased_J, biases_J=biases_J)
+        self.counts_tokens = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts_tokens or options.repetition_penalty != 1
         # A beam search by transformers' rules edits log-probabilities; all other searches edit logits.
         self.edits_log_probs = options.rules is not None and not options.is_greedy
@@ -634,21 +634,22 @@ class TokenChoice:
         return self.model.output.select_outputs(ids)
 
     def best(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True, draws: bool = True
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, needs_log_probs: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or one sample.
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row: the best, or a sample and then the best.
 
         needs_log_probs  False: log_probs_Rk may hold logits
-        draws            False: the best continuations, whatever is sampled
         """
         edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
-        if self.options.is_sampled and draws:
-            return self._sample(hidden_RD, rows, edits, output)
         vocabulary = self.model.sizes.vocabulary
+        if self.options.is_sampled:
+            return self._sample(hidden_RD, rows, edits, output, min(count - 1, vocabulary))
         count = min(count, vocabulary)
         rises = edits.penalty < 1 or edits.amounts_RJ is not None and bool((edits.amounts_RJ < 0).any())
-        if self.edits_log_probs and edits.penalized_RJ is not None and (self.renormalizes or rises):
-            log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
+        is_penalized = edits.penalized_RJ is not None
+        if self.edits_log_probs and (edits.biased_J.size or is_penalized and (self.renormalizes or rises)):
+            log_probs_RV = output.all_log_probs(hidden_RD, NO_EDITS, subsets_R)
+            self.model.output.check(not np.isnan(log_probs_RV).any())
             log_probs_Rk, ids_Rk = edit_vocabulary(log_probs_RV, edits, count, self.renormalizes)
         else:
             # Edits of log-probabilities are made afterwards, on more candidates than are needed.
@@ -656,7 +657,7 @@ class TokenChoice:
             late_ids = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if is_edited_later else []
             k = min(count + sum(ids_RJ.shape[1] for ids_RJ in late_ids), vocabulary)
             normalized = needs_log_probs or edits.suppressed_RJ is not None
-            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, k, Edits() if late_ids else edits, subsets_R, normalized)
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, k, NO_EDITS if late_ids else edits, subsets_R, normalized)
             if late_ids:
                 log_probs_Rk, ids_Rk = edit_top_k(log_probs_Rk, ids_Rk, edits, count)
         if rows.bias_R is not None and (rows.bias_R >= 0).any():
@@ -688,37 +689,36 @@ class TokenChoice:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
+        edits = self._common_edits._replace(suppressed_RJ=suppressed_RJ)
         if not self.penalizes:
-            return Edits(suppressed_RJ)
+            return edits
         if not self.counts_tokens:
-            return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
+            return edits._replace(penalized_RJ=without_repeats(rows.past_RT))
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
         if options.repetition_penalty == 1:  # the other penalties leave out the start, which may be long
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
-        if self._bias:
-            past_RT = np.hstack([past_RT, np.tile(np.array([*self._bias], np.int32), (len(past_RT), 1))])
         penalized_RJ = without_repeats(past_RT)
-        amounts_RJ = produced_amounts(
-            past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
-        )
-        if self._bias:
-            amounts_RJ -= self._bias_V1[penalized_RJ]
-        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
+        penalties = options.presence_penalty, options.frequency_penalty
+        amounts_RJ = produced_amounts(past_RT, produced_R2, penalized_RJ, *penalties)
+        return edits._replace(penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
 
     def _sample(
-        self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any
+        self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any, count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_R1, ids_R1) of a sampled token for each row."""
-        options = self.options
-        if options.sampling_topk:
-            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
+        """(log_probs_Rk, ids_Rk) of a sampled token for each row, and behind it of the ``count`` best."""
+        options, topk = self.options, self.options.sampling_topk
+        if topk:
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, max(topk, count), edits, rows.subsets_R)
         else:
             log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R, bounds = uniform(rows.keys_R, rows.steps_R), (options.sampling_topp, options.sampling_minp)
-        columns_R1 = draw_columns(log_probs_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
-        ids_R1 = np.maximum(np.take_along_axis(ids_Rk, columns_R1, axis=1), 0)
-        return np.take_along_axis(log_probs_Rk, columns_R1, axis=1), ids_R1
+        drawn_Rk, choices = log_probs_Rk[:, : topk or None], (log_probs_Rk, ids_Rk)
+        columns_R1 = draw_columns(drawn_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
+        samples = (np.take_along_axis(part_Rk, columns_R1, axis=1) for part_Rk in choices)
+        best = choices if topk or not count else best_of_vocabulary(log_probs_Rk, count)
+        log_probs_Rk, ids_Rk = (np.hstack([part_R1, part_Rk[:, :count]]) for part_R1, part_Rk in zip(samples, best))
+        return log_probs_Rk, np.maximum(ids_Rk, 0)
 
 
 def _take_best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -750,6 +750,7 @@ def edit_vocabulary(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``edit_top_k`` of the whole vocabulary, for any penalty; ``renormalized``: probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
+    log_probs_RV[:, edits.biased_J] += edits.biases_J
     if edits.penalized_RJ is not None:
         entries = np.nonzero(edits.penalized_RJ >= 0)
         cells = entries[0], edits.penalized_RJ[entries]
@@ -761,8 +762,25 @@ def edit_vocabulary(
     if renormalized:
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
-    ids_RV = np.broadcast_to(np.arange(log_probs_RV.shape[1], dtype=np.int32), log_probs_RV.shape)
-    return _take_best(log_probs_RV, ids_RV, count)
+    return best_of_vocabulary(log_probs_RV, count)
+
+
+def top_tokens(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[dict[int, float]]:
+    """Each row's tokens, id -> log-probability, without those that cannot come."""
+    return [{token: p for p, token in zip(*row) if p > -np.inf} for row in zip(log_probs_Rk.tolist(), ids_Rk.tolist())]
+
+
+def best_of_vocabulary(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(log_probs_Rk, ids_Rk) of each row's k most probable ids, best first, then -inf and -1."""
+    log_probs_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32)
+    ids_Rk = np.full((len(log_probs_RV), k), -1, np.int32)
+    for row_V, log_probs_k, ids_k in zip(log_probs_RV, log_probs_Rk, ids_Rk):
+        ids = np.flatnonzero(row_V > -np.inf)
+        if len(ids) > k:
+            ids = ids[row_V[ids] >= np.partition(row_V[ids], len(ids) - k)[len(ids) - k]]
+        ids = ids[np.argsort(-row_V[ids], kind="stable")[:k]]
+        log_probs_k[: len(ids)], ids_k[: len(ids)] = row_V[ids], ids
+    return log_probs_Rk, ids_Rk
 
 
 def _is_among(ids_Rk: np.ndarray, list_RJ: np.ndarray) -> np.ndarray:

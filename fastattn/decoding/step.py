@@ -7,7 +7,6 @@ each step had been made by itself.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -25,15 +24,17 @@ from fastattn.decoding.search import (
     apply_prefix,
     are_ends,
     best_candidates,
+    best_of_vocabulary,
     continuing_candidates,
     coverage,
     normalized_score,
     sentence_key,
+    top_tokens,
 )
 from fastattn.errors import InputError
 from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
-from fastattn.models.decoder import Decoder, OutputProjection
+from fastattn.models.decoder import Decoder, OutputProjection, Subsets
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
@@ -62,7 +63,7 @@ class Sentence:
     inputs_T     the decoder's inputs before the first token that the search chooses
     cached_inputs  how many of the prompt's inputs the cache has; -1 until ``begin_prompts`` has looked
     shared_inputs  how many of these inputs other prompts have read
-    log_probs    of a job that only scores: the log-probabilities so far
+    log_probs, tops  of a job that only scores: the log-probabilities and most probable tokens so far
     memory_slot, slots_R  slots in the cache: one for the source, one for each of ``beam`` beams
     key          the key of the sentence's random samples
     subset       the outputs that the sentence chooses from; None: all tokens
@@ -91,7 +92,7 @@ class Sentence:
                 break
         inputs = job.start[:-1] if job.only_scores else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
         self.inputs_T, self.cached_inputs = np.array(inputs, np.int32), -1
-        self.log_probs: list[np.ndarray] = []
+        self.log_probs, self.tops = list[np.ndarray](), list[dict[int, float]]()
         self.beam = 1 if job.only_scores else job.options.beam_size
         self.cache_rows, self.last_start = expected_rows(job), len(job.start) - 1
         self.penalized_start = len(job.start) if job.penalizes_start else 0
@@ -303,7 +304,8 @@ class DecodingBatch:
         self.end_ids, self.beam = self.choice.end_ids, self.options.beam_size
         self.candidate_count = 1 if self.options.is_greedy else 2 * self.beam
         self.beams: Beams | None = None
-        self.recorded_steps = self._make_recorded_steps(model)
+        # A constraint has to find the ids that each step allows in Python, from the token before.
+        self.recorded_steps = self._make_recorded_steps(model) if job.constraint is None else None
         self.rules = self.options.rules if self.beam > 1 else None
         self._forces_end = self.options.rules is not None and self.options.rules.forced_end
         self._last_match = self.options  # the options of the last job that ``suits`` accepted
@@ -414,15 +416,12 @@ class DecodingBatch:
         self, hidden_RD: np.ndarray, beams: Beams, width: int, needs_log_probs: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``best_candidates`` of sentences with ``width`` rows each."""
-        rows = self.candidate_rows(beams, width)
-        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, rows, self.candidate_count, needs_log_probs)
+        rows, count, first = self.candidate_rows(beams, width), self.candidate_count, int(self.options.is_sampled)
+        best = self.choice.best(hidden_RD, rows, max(count, first + self.top_count), needs_log_probs)
         if self.top_count:
-            tops = zip(
-                *(part_Rk.tolist() for part_Rk in self.choice.best(hidden_RD, rows, self.top_count, draws=False))
-            )
-            self._tops = [{token: p for p, token in zip(*top) if p > -math.inf} for top in tops]
-        shape, count = (len(beams.steps_B), width, -1), self.candidate_count
-        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), count)
+            self._tops = top_tokens(*(part_Rk[:, first : first + self.top_count] for part_Rk in best))
+        log_probs_BRk, ids_BRk = (part_Rk[:, :count].reshape(len(beams.steps_B), width, -1) for part_Rk in best)
+        return best_candidates(beams.scores_BR, log_probs_BRk, ids_BRk, count)
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         """The inputs of the choice that the options need, for ``width`` rows of each sentence."""
@@ -679,9 +678,7 @@ class ConstrainedOutput:
     def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
         self.output, self.allowed_RV, self.end_id = output, allowed_RV, end_id
 
-    def all_log_probs(
-        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
-    ) -> np.ndarray:
+    def all_log_probs(self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Subsets = None) -> np.ndarray:
         """log_probs_RV of every next token: a softmax over each row's allowed ids."""
         log_probs_RV = np.array(self.output.all_log_probs(hidden_RD, edits, subsets_R))
         self.output.check(not np.isnan(log_probs_RV).any())
@@ -695,24 +692,10 @@ class ConstrainedOutput:
         return log_probs_RV
 
     def top_k(
-        self,
-        hidden_RD: np.ndarray,
-        k: int,
-        edits: Edits = NO_EDITS,
-        subsets_R: Sequence[OutputSubset] | None = None,
-        normalized: bool = True,
+        self, hidden_RD: np.ndarray, k: int, edits: Edits = NO_EDITS, subsets_R: Subsets = None, normalized: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk) of the k most probable ids, best first, then -inf and -1; always normalized."""
-        log_probs_RV = self.all_log_probs(hidden_RD, edits, subsets_R)
-        log_probs_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32)
-        ids_Rk = np.full((len(log_probs_RV), k), -1)
-        for row_V, log_probs_k, ids_k in zip(log_probs_RV, log_probs_Rk, ids_Rk):
-            allowed = np.flatnonzero(row_V > -np.inf)
-            if len(allowed) > k:
-                allowed = allowed[row_V[allowed] >= np.partition(row_V[allowed], len(allowed) - k)[len(allowed) - k]]
-            allowed = allowed[np.argsort(-row_V[allowed], kind="stable")[:k]]
-            log_probs_k[: len(allowed)], ids_k[: len(allowed)] = row_V[allowed], allowed
-        return log_probs_Rk, ids_Rk.astype(np.int32)
+        return best_of_vocabulary(self.all_log_probs(hidden_RD, edits, subsets_R), k)
 
 
 class ConstrainedBatch(DecodingBatch):
@@ -726,9 +709,6 @@ class ConstrainedBatch(DecodingBatch):
         super().admit(sentence, memory_slot)
         assert sentence.job.constraint is not None
         sentence.matcher = sentence.job.constraint()
-
-    def _make_recorded_steps(self, model: Decoder) -> None:
-        """None: each step has to find the allowed ids in Python, from the token before."""
 
     def candidate_rows(self, beams: Beams, width: int) -> CandidateRows:
         rows, output = super().candidate_rows(beams, width), self.choice.model.output

@@ -17,6 +17,7 @@ from fastattn.text.constraints import Constraint, Constraints
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
 MOST_STOPS, LONGEST_STOP = 64, 1024  # stop strings, and characters of each: every token is compared with all of them
+MOST_TOPS = 100  # an answer keeps them for each of its tokens
 MOST_BIAS = 10_000  # beside which float32 keeps differences of logits of a thousandth
 
 
@@ -85,7 +86,9 @@ class GenerationResolver:
         regex, json_schema, draft = pop("regex", None), pop("json_schema", None), self._draft_of(pop("speculate", None))
         for name in (*_FLAGS, "details"):
             check_bool(name, getattr(call, name))
-        if call.top_log_probs != 0 and check_count("top_log_probs", call.top_log_probs) and not call.return_log_probs:
+        if call.top_log_probs != 0 and check_count("top_log_probs", call.top_log_probs) > MOST_TOPS:
+            raise InputError(f"top_log_probs should be at most {MOST_TOPS}, got {described(call.top_log_probs)}")
+        if call.top_log_probs and not call.return_log_probs:
             raise InputError("top_log_probs needs return_log_probs=True")
         if not search_options.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search_options.setdefault("sampling_topk", 0)
@@ -170,10 +173,11 @@ class Generation:
 
 @dataclass(frozen=True)
 class TextScore:
-    """How probable a text is: its ids, and the log-probability of each id but the first, float32."""
+    """How probable a text is: its ids; of each id but the first the log-probability, float32, and ``top_log_probs``."""
 
     tokens: list[int]
     log_probs: np.ndarray
+    top_log_probs: Sequence[dict[int, float]] = ()
 
     @property
     def perplexity(self) -> float:

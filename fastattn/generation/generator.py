@@ -143,7 +143,7 @@ class Generator(ModelBase):
         stop      a text or several; an answer ends before the first of them, wherever tokens begin and end
         context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
                   its beginning ("cut"): then max_new_tokens have room, but at most half the context
-        logit_bias  id -> what is added to the id's logit, before a temperature; needs repetition_penalty=1
+        logit_bias  id -> what is added to the id's logit, before penalties and a temperature
         special_tokens  False: none are added, since the prompt has its special tokens already, for example a template's
         return_log_probs  with details, the log-probability of each token
         top_log_probs  with return_log_probs, also those of so many most probable tokens in the place of each token
@@ -256,30 +256,34 @@ class Generator(ModelBase):
         (ids,) = self._reader.read(self._reader.check([prompt]), call)
         return ids, call
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, without special tokens; InputError for an id that the vocabulary lacks."""
-        return self._tokenizer.decode(np.asarray(check_prompt(list(ids), 0, self._tokenizer.vocabulary)).tolist())
+    def decode(self, ids: Sequence[int], exact: bool = False) -> str:
+        """The text of token ids, without special tokens; InputError for an id that the vocabulary lacks.
+
+        exact  whether special tokens have their names, and bytes that are no whole character are lone surrogates
+        """
+        checked_ids = np.asarray(check_prompt(list(ids), 0, self._tokenizer.vocabulary)).tolist()
+        return "".join(map(self._tokenizer.token_text, checked_ids)) if exact else self._tokenizer.decode(checked_ids)
 
     @overload
-    def score(self, texts: str | np.ndarray, *, special_tokens: bool = ...) -> TextScore: ...  # type: ignore[overload-overlap]
+    def score(self, texts: str | np.ndarray, *, special_tokens: bool = ..., top_log_probs: int = ...) -> TextScore: ...  # type: ignore[overload-overlap]
     @overload
-    def score(self, texts: Iterable[Any], *, special_tokens: bool = ...) -> Any: ...
+    def score(self, texts: Iterable[Any], *, special_tokens: bool = ..., top_log_probs: int = ...) -> Any: ...
 
     @explains_options(GENERATION)
-    def score(self, texts: str | Iterable[Any], *, special_tokens: bool = True) -> Any:
+    def score(self, texts: str | Iterable[Any], *, special_tokens: bool = True, top_log_probs: int = 0) -> Any:
         """The log-probability of each token of a text but the first, given the tokens before; of several texts, a list.
 
         ``TextScore.perplexity`` sums it up. Texts may be lists of ids; a text of more ids than ``max_length`` is an
-        InputError.
+        InputError. top_log_probs: also those of so many most probable tokens in the place of each token.
         """
-        check_bool("special_tokens", special_tokens)
-        call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
+        options: GenerationOptions = {"special_tokens": special_tokens, "top_log_probs": top_log_probs}
+        call = self._resolver.call(options | {"return_log_probs": True}, details=True)
         is_single = is_one_prompt(texts)
         ids_B = self._reader.ids(self._reader.check([texts] if is_single else check_several("texts", texts)), call)
         for number, ids in enumerate(ids_B):
             if self._context and len(ids) > self._context:
                 raise InputError(f"text {number} has {len(ids)} tokens, the model's context {self._context}")
-        scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids_B))
+        scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids_B, top_log_probs))
         return scores[0] if is_single else scores
 
     def _scheduler_and_plan(
@@ -323,13 +327,13 @@ class Generator(ModelBase):
                 results[b] = self._generation(job, hypotheses[0], answers[b]).text
         return results
 
-    def _plan_scores(self, texts: Sequence[np.ndarray]) -> Plan:
+    def _plan_scores(self, texts: Sequence[np.ndarray], count: int) -> Plan:
         """A plan of the TextScore of each text."""
         options = self._resolver.default
         scorable = [b for b, ids in enumerate(texts) if len(ids) > 1]
-        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scorable]
-        log_probs_of = dict(zip(scorable, (yield jobs)))
-        return [TextScore(ids.tolist(), log_probs_of.get(b, np.zeros(0, np.float32))) for b, ids in enumerate(texts)]
+        job = Job(NO_SOURCE, (), options=options, only_scores=True, top_count=count)
+        scores_of = dict(zip(scorable, (yield [replace(job, start=texts[b].tolist()) for b in scorable])))
+        return [TextScore(ids.tolist(), *scores_of.get(b, (np.zeros(0, np.float32),))) for b, ids in enumerate(texts)]
 
     def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
         room = self._context - len(ids)

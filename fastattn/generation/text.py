@@ -1,5 +1,6 @@
 """From prompts to ids, and from an answer's ids to text: as a whole, or piece by piece as tokens come."""
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -16,6 +17,7 @@ MOST_IDS = 2**31 - 1  # the tokenizer has no limit of its own, since ContextRead
 # A token's text depends on at most so many tokens before it: a character has four bytes at most.
 DECODING_CONTEXT = 4
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # stands for a character some of whose bytes are missing
+_HIDDEN_BYTES = [*range(33), *range(127, 161), 173]  # in GPT-2's tokens they are the characters from 256 on
 
 
 class GeneratorTokenizer:
@@ -40,6 +42,15 @@ class GeneratorTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens."""
         return self._tokenizer.decode(ids, skip_special=True)
+
+    def token_text(self, index: int) -> str:
+        """The text of a token, or the name of one without text; bytes of no whole character are lone surrogates."""
+        name, text = self.token(index) or "", self.continuation([index], [index])  # a text's first space may be lost
+        if INCOMPLETE not in text or max(map(ord, name)) >= 256 + len(_HIDDEN_BYTES):
+            return text or name
+        codes = [int(name[3:5], 16)] if re.fullmatch("<0x[0-9A-F]{2}>", name) else map(ord, name)
+        data = bytes(code if code < 256 else _HIDDEN_BYTES[code - 256] for code in codes)
+        return data.decode(errors="surrogateescape")
 
     def continuation(self, context: Sequence[int], ids: Sequence[int]) -> str:
         """The text that ``ids`` add to the text of ``context``, the ids before them."""

@@ -63,6 +63,8 @@ class EditedLogits(NamedTuple):
     penalty: np.float32
     amounts_RJ: np.ndarray
     cap: np.float32
+    biased_J: np.ndarray
+    biases_J: np.ndarray
     targets_R: np.ndarray
     logits_R: np.ndarray
 

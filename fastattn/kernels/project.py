@@ -60,12 +60,16 @@ def make_edit(find):
 
     @inner
     def edit(line, row, outputs, columns, edits):
-        suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, targets_R, logits_R = edits
+        suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, biased_J, biases_J, targets_R, logits_R = edits
         if cap != 0:  # cap tanh(z / cap); columns without an output have -inf, which stays
             scale, inverse, beyond = splat(cap), splat(np.float32(1) / cap), splat(BEYOND_CAPS)
             for j in range(0, columns, LANES):
                 value = load(line + j * 4)
                 store(minimum(value + beyond, scale * tanh(value * inverse)), line + j * 4)  # in this order NaN stays
+        for j in range(biased_J.size):
+            index = find(biased_J[j], outputs)
+            if index >= 0:
+                store_scalar(load_scalar(line + index * 4) + biases_J[j], line + index * 4)
         for j in range(penalized_RJ.shape[1]):
             index = find(penalized_RJ[row, j], outputs)
             if index >= 0:

@@ -71,7 +71,7 @@ def test_each_token_is_the_best_of_those_that_may_come(seed):
     matcher = Constraints(given.text.tokenizer, VOCABULARY).constraint(REGEX, None, [END])()
     for prompt in ("the end", "é", "x"):
         ids = ids_of(generator, prompt)
-        found = generator.generate(prompt, regex=REGEX, details=True, return_log_probs=True)
+        found = generator.generate(prompt, regex=REGEX, details=True, return_log_probs=True, top_log_probs=4)
         assert found.text in WORDS and found.finish_reason == "stop"
         total = 0.0
         for n, token in enumerate([*found.tokens, END]):
@@ -83,6 +83,9 @@ def test_each_token_is_the_best_of_those_that_may_come(seed):
             own = log_probs_V[may_come] - np.logaddexp.reduce(log_probs_V[may_come])
             assert may_come[own.argmax()] == token
             assert n == len(found.tokens) or abs(found.log_probs[n] - own.max()) < 1e-4
+            for top in found.top_log_probs[n : n + 1]:
+                assert {*top} <= {*may_come} and len(top) == min(4, len(may_come))
+                np.testing.assert_allclose([*top.values()], -np.sort(-own)[:4], atol=1e-4)
             total += own.max()
         assert abs(found.score - total / (len(found.tokens) + 1)) < 1e-4
 

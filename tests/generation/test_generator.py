@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 import fastattn
 from fastattn.decoding import prompts as prompts_module
 from fastattn.decoding import worker
+from fastattn.decoding.search import TokenChoice
 from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
 from fastattn.generation.generator import Generator
@@ -75,22 +76,28 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_the_most_probable_tokens_in_the_place_of_each(generator, name):
+LISTED = OPTIONS | {"few": {"sampling_topk": 3, "seed": 6}}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_most_probable_tokens_in_the_place_of_each(generator, name, monkeypatch):
     """They change nothing else; a token that was chosen has its own log-probability among them."""
-    options = OPTIONS[name] | {"max_new_tokens": 12, "return_log_probs": True, "details": True}
-    for prompt in PROMPTS:
-        plain = generator.generate(prompt, **options)
-        found = generator.generate(prompt, top_log_probs=4, **options)
-        assert told(found) == told(plain) and not plain.top_log_probs
-        for one in ranked(found):
+    options = LISTED[name] | {"max_new_tokens": 12, "return_log_probs": True, "details": True}
+    plain, steps = generator.generate(PROMPTS, **options), []
+    choose = TokenChoice.best
+    monkeypatch.setattr(TokenChoice, "best", lambda *given, **named: steps.append(given) or choose(*given, **named))
+    found = generator.generate(PROMPTS, top_log_probs=4, **options)
+    assert list(map(told, found)) == list(map(told, plain)) and not plain[0].top_log_probs
+    assert len(steps) <= 13
+    for prompt, best in zip(PROMPTS, found):
+        ids = ids_of(generator, prompt)
+        for one in ranked(best):
             assert [len(top) for top in one.top_log_probs] == [4] * len(one.tokens)
-            ids = ids_of(generator, prompt)
             log_probs_TV = log_probs_of(checkpoint(), [*ids, *one.tokens])[len(ids) - 1 :]
             for token, log_prob, top, all_V in zip(one.tokens, one.log_probs, one.top_log_probs, log_probs_TV):
                 assert top.get(token, log_prob) == log_prob
                 assert [*top.values()] == pytest.approx(sorted(top.values(), reverse=True), abs=1e-5)
-                if name in ("greedy", "beam", "samples"):
+                if name in ("greedy", "beam", "samples", "few"):
                     assert {*top} == {*np.argsort(-all_V)[:4].tolist()}
                     np.testing.assert_allclose([*top.values()], all_V[[*top]], atol=1e-4)
                 if name in ("greedy", "penalties", "stopped"):
@@ -103,6 +110,16 @@ def test_beams_with_log_probabilities_share_steps_with_others(monkeypatch):
     generator, options = make(end_ids=()), {"beam_size": 3, "max_new_tokens": 60, "details": True}
     asked = [generator.submit(text, caller=n, return_log_probs=n > 1, **options) for n, text in enumerate(PROMPTS)]
     assert [len(one.result().tokens) for one in asked] == [60] * len(PROMPTS) and not failed
+
+
+def test_lists_and_biases_are_each_requests_own():
+    generator, cases = make(end_ids=()), [{"top_log_probs": n} for n in (0, 2, 4)]
+    cases += [{"logit_bias": {token: 100}} for token in (77, 78)]
+    options = {"max_new_tokens": 60, "details": True, "return_log_probs": True}
+    asked = [generator.submit("the", caller=n, **options, **case) for n, case in enumerate(cases)]
+    found = [one.result() for one in asked]
+    assert list(map(told, found)) == [told(generator.generate("the", **options, **case)) for case in cases]
+    assert [{*map(len, one.top_log_probs)} for one in found] == [set(), {2}, {4}, set(), set()]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -177,7 +194,8 @@ BIAS = {"logit_bias": {token: 2.5 if token % 2 else -1.5 for token in range(40, 
 
 
 @pytest.mark.parametrize("chosen", [
-    *({name: value} for name, value in PENALTIES.items()), PENALTIES, BIAS, PENALTIES | BIAS | {"repetition_penalty": 1}
+    *({name: value} for name, value in PENALTIES.items()), PENALTIES, BIAS, PENALTIES | BIAS,
+    BIAS | {"no_repeat_ngram_size": 1},
 ])  # fmt: skip
 def test_penalties_by_the_formula(chosen):
     """One step at a time, on logits of the reference operations: vLLM's order, transformers' look at the prompt."""
@@ -188,18 +206,21 @@ def test_penalties_by_the_formula(chosen):
     for n, token in enumerate(found.tokens):
         past, made = [*ids, *found.tokens[:n]], np.array(found.tokens[:n], np.int64)
         logits_V, seen = logits_of(given, past), np.unique(past)
+        logits_V[[*chosen.get("logit_bias", {})]] += [*chosen.get("logit_bias", {}).values()]
         factor = chosen.get("repetition_penalty", 1.0)
         logits_V[seen] = np.where(logits_V[seen] < 0, logits_V[seen] * factor, logits_V[seen] / factor)
         count_V = np.bincount(made, minlength=VOCABULARY)
-        logits_V[[*chosen.get("logit_bias", {})]] += [*chosen.get("logit_bias", {}).values()]
+        logits_V[seen[: len(seen) * chosen.get("no_repeat_ngram_size", 0)]] = -np.inf
         logits_V -= chosen.get("presence_penalty", 0) * (count_V > 0) + chosen.get("frequency_penalty", 0) * count_V
         assert logits_V.max() - logits_V[token] < 1e-4
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"beam_size": 3}, {"sampling_temperature": 1.0}, {"stop": "nowhere"}, {"speculate": "prompt"}, {"rules": True}
+    {}, {"beam_size": 3}, {"sampling_temperature": 1.0}, {"stop": "nowhere"}, {"speculate": "prompt"}, {"rules": True},
+    {"rules": True, "repetition_penalty": 1.1},
 ])  # fmt: skip
-def test_a_bias_of_a_hundred_leaves_one_token(options):
+def test_a_bias_of_a_hundred_leaves_one_token(options, monkeypatch):
+    monkeypatch.setattr("fastattn.decoding.search.edit_top_k", None)  # would compare each candidate with each bias
     rules = {"rules": SearchRules(), "beam_size": 3} if "rules" in options else {}
     options = {name: value for name, value in options.items() if name != "rules"}
     given = {"max_new_tokens": 9, "details": True, **options}
@@ -231,12 +252,16 @@ def ids_of(generator, text, special=True):
 
 def test_scores_are_sums_of_log_softmax(generator):
     given = checkpoint()
-    found = generator.score(PROMPTS)
+    found = generator.score(PROMPTS, top_log_probs=4)
     for prompt, one in zip(PROMPTS, found):
         ids = ids_of(generator, prompt)
         log_probs_TV = log_probs_of(given, ids[:-1])
         expected_T = log_probs_TV[np.arange(len(ids) - 1), ids[1:]]
-        assert one.tokens == ids
+        assert one.tokens == ids and generator.score(prompt).log_probs.tolist() == one.log_probs.tolist()
+        for token, log_prob, top, all_V in zip(ids[1:], one.log_probs.tolist(), one.top_log_probs, log_probs_TV):
+            assert top.get(token, log_prob) == log_prob and [*top] == np.argsort(-all_V)[:4].tolist()
+            np.testing.assert_allclose([*top.values()], all_V[[*top]], atol=1e-4)
+        assert len(one.top_log_probs) == len(ids) - 1
         np.testing.assert_allclose(one.log_probs, expected_T, atol=1e-4)
         assert one.perplexity == pytest.approx(np.exp(-expected_T.mean()), rel=1e-4)
     assert np.isnan(generator.score([START]).perplexity) and np.isnan(make(adds_start=False).score("").perplexity)
@@ -298,7 +323,7 @@ WRONG = {
     "stop": [[""], "x" * (LONGEST_STOP + 1), ["x"] * (MOST_STOPS + 1), 5],
     "context": ["slide"],
     "return_log_probs": [True],
-    "top_log_probs": [3, -1, True, "3"],
+    "top_log_probs": [3, -1, True, "3", 101],
     "logit_bias": [[5], {VOCABULARY: 1}, {-1: 1}, {"5": 1}, {5: float("nan")}, {5: 1e6}, {5: "1"}, {5: 10**400}],
     "special_tokens": [1],
     "end_token": ["nowhere"],
@@ -307,7 +332,6 @@ WRONG = {
 TOGETHER = [
     {"min_new_tokens": 5, "max_new_tokens": 4},
     {"num_hypotheses": 2, "beam_size": 2},
-    {"logit_bias": {5: 1}, "repetition_penalty": 1.2},
     {"sampling_temperature": 2.0, "sampling_topk": 0, "beam_size": 2},
 ]
 

@@ -176,7 +176,9 @@ def test_a_draft_may_have_more_or_fewer_rows_of_padding(more):
     rows = VOCABULARY + 2
     generator, draft = (make(stack=with_stack(vocabulary=count), end_ids=()) for count in (rows, rows + more))
     prompts, given = [[2, rows - 1], [5, 6], [7, 8], [9, 10]], {"max_new_tokens": 60}
-    assert answers(generator, prompts, speculate=draft, **given) == answers(generator, prompts, **given)
+    biased = {"logit_bias": {rows - 1: 2.0, 9: -1.0}, "sampling_temperature": 0.8, "seed": 3}
+    for options in (given, given | biased):
+        assert answers(generator, prompts, speculate=draft, **options) == answers(generator, prompts, **options)
     chosen = max(max(tokens) for _, tokens, *_ in answers(draft, prompts[1:], **given))
     assert chosen >= rows or more < 0  # padding is chosen here as often as anything
 

@@ -122,7 +122,9 @@ class SubsetRows:
             suppressed[r, :2], mine = rng.choice(ids, 2), rng.permutation(ids)[:2]
             penalized[r] = np.r_[mine, np.setdiff1d(penalized[r], mine)[: 6 - len(mine)]]
         suppressed[::2, 5] = penalized[::2, 5] = -1
-        return Edits(suppressed, penalized, 1.7, rng.normal(size=penalized.shape).astype(np.float32))
+        amounts, biases = (rng.normal(size=shape).astype(np.float32) for shape in (penalized.shape, self.words // 2))
+        biased = rng.permutation(self.words)[: self.words // 2].astype(np.int32)
+        return Edits(suppressed, penalized, 1.7, amounts, 0.0, biased, biases)
 
 
 def choices_agree_with_the_oracle(layer: SubsetRows, atol: float, whole: bool = False) -> None:

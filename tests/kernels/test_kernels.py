@@ -67,15 +67,17 @@ def test_scores_of_any_size():
 
 WORDS, WIDTH, CAP = 301, 24, 5.0  # the last panel and the last vector have columns without an output
 PENALIZED, SUPPRESSED = np.array([[3, 7], [300, -1], [5, 6]], np.int32), np.array([[9, -1], [4, 8], [300, 2]], np.int32)
-EDITS = Edits(SUPPRESSED, PENALIZED, 1.7, cap=CAP)
+BIASED, BIASES = np.array([3, 300, 11], np.int32), np.array([-4, 2.5, 9], np.float32)
+EDITS = Edits(SUPPRESSED, PENALIZED, 1.7, None, CAP, BIASED, BIASES)
 
 
 X_RD, WEIGHT_VD, BIAS_V = normal(3, 3, WIDTH), normal(4, WORDS, WIDTH), normal(5, WORDS)
 
 
-def test_a_cap_comes_before_penalties_and_suppressed_ids() -> None:
+def test_a_cap_and_biases_come_before_penalties_and_suppressed_ids() -> None:
     capped_RV = CAP * np.tanh((X_RD.astype(np.float64) @ WEIGHT_VD.T + BIAS_V) / CAP)
     edited_RV = capped_RV.copy()
+    edited_RV[:, BIASED] += BIASES
     for logits_V, penalized, suppressed in zip(edited_RV, PENALIZED, SUPPRESSED):
         for j in penalized[penalized >= 0]:
             logits_V[j] *= 1.7 if logits_V[j] < 0 else 1 / 1.7

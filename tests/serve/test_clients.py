@@ -98,8 +98,8 @@ def seen():
         monkeypatch.setattr(Generator, "has_chat_template", True)
         monkeypatch.setattr(Encoder, "encode_tokens", lambda self, texts: [np.zeros((3, 4), np.float32) for _ in texts])
         monkeypatch.setattr(Generator, "max_length", 99)
-        monkeypatch.setattr(Generator, "decode", lambda self, ids: "".join(f"<{index}>" for index in ids))
-        monkeypatch.setattr(Generator, "score", lambda self, texts: [
+        monkeypatch.setattr(Generator, "decode", lambda self, ids, exact=False: "".join(f"<{n}>" for n in ids))
+        monkeypatch.setattr(Generator, "score", lambda self, texts, **options: [
             TextScore([8, 9], np.float32([-0.5])) for _ in texts])  # fmt: skip
         yield seen
 
@@ -204,16 +204,20 @@ def test_the_most_probable_tokens(asked, monkeypatch):
     body = {"model": "lm", "prompt": [7], "logprobs": 2}
     tops = [{"<1>": -0.25, "<3>": -2.0}, {"<2>": -0.5, "<4>": -0.125, "<5>": -0.375}]  # with the chosen token
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
+    score = TextScore([8, 9], np.float32([-0.5]), [{7: -0.25}])
+    monkeypatch.setattr(Generator, "score", lambda *given, **options: [score])
     echo = asked.post("/v1/completions", body | {"echo": True})[1]["choices"][0]["logprobs"]
-    assert echo["top_logprobs"] == [None, None, *tops] and len(echo["token_logprobs"]) == 4
-    monkeypatch.setattr(Generator, "decode", lambda self, ids: "x")  # of tokens with one text the most probable counts
+    assert echo["top_logprobs"] == [None, {"<9>": -0.5, "<7>": -0.25}, *tops] and len(echo["token_logprobs"]) == 4
+    monkeypatch.setattr(
+        Generator, "decode", lambda *given, **options: "x"
+    )  # of one text the most probable token counts
     tops = [{"x": -0.25}, {"x": -0.125}]
     assert asked.post("/v1/completions", body)[1]["choices"][0]["logprobs"]["top_logprobs"] == tops
 
 
 def test_prompts_may_have_answers_in_different_numbers(asked, monkeypatch):
     """A beam may end with fewer answers than are wanted; samples of a prompt share what the cache had."""
-    others = (Generation("b", [1, 2], -1.0, "stop", 5, cached_tokens=4),)
+    others = (Generation("b", [1, 2], -1.0, "stop", 5, cached_tokens=4),) * 2
     answers = [
         Generation("a", [1], -1.0, "stop", 5, alternatives=others, cached_tokens=3),
         Generation("c", [1, 2, 3], -1.0, "stop", 7, cached_tokens=2),
@@ -225,9 +229,9 @@ def test_prompts_may_have_answers_in_different_numbers(asked, monkeypatch):
     monkeypatch.setattr(Generator, "generate_async", generate)
     read = 'fastattn_cached_tokens_total{model="lm"} '
     before = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0] or 0
-    answer = asked.post("/v1/completions", {"model": "lm", "prompt": ["p ", "q "], "n": 2, "echo": True})[1]
-    assert [choice["text"] for choice in answer["choices"]] == ["p a", "p b", "q c"]
-    usage = {"prompt_tokens": 12, "completion_tokens": 6, "total_tokens": 18}
+    answer = asked.post("/v1/completions", {"model": "lm", "prompt": ["p ", "q "], "n": 3, "echo": True})[1]
+    assert [choice["text"] for choice in answer["choices"]] == ["p a", "p b", "p b", "q c"]
+    usage = {"prompt_tokens": 12, "completion_tokens": 8, "total_tokens": 20}
     assert answer["usage"] == usage | {"prompt_tokens_details": {"cached_tokens": 5}}
     after = asked.raw("GET", "/metrics")[1].decode().partition(read)[2].partition("\n")[0]
     assert float(after) - float(before) == 5

@@ -3,12 +3,18 @@
 import asyncio
 import json
 from dataclasses import replace
+from itertools import chain
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from fastattn import Generator
-from tests.generation.language_models import checkpoint
+from fastattn.generation.calls import Generation
+from fastattn.serve.dialects.completions import _log_probs
+from fastattn.serve.dialects.sampling import chat_log_probs
+from tests.generation.language_models import SPECIAL, checkpoint, tokenizer_json
 from tests.serve.serving import serving
 from tests.weights.native.folders import converted
 
@@ -77,6 +83,34 @@ def test_biases_and_the_most_probable_tokens(talking):
     assert biased_token not in {entry["token"] for entry in free} and biased[0]["logprob"] > -1e-6
     status, answer = talking.post("/v1/chat/completions", body | {"logit_bias": {"999": 1}})
     assert status == 400 and "ids below 265" in answer["error"]["message"]
+
+
+def sentencepiece_json():
+    """A tokenizer.json of pieces and bytes, as Llama 2 has it."""
+    pieces = ["<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "the", "▁", *"abcd"]
+    tokenizer = Tokenizer(models.BPE({piece: n for n, piece in enumerate(pieces)}, [], byte_fallback=True))
+    steps = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence(list(steps))
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return tokenizer.to_str().encode()
+
+
+@pytest.mark.parametrize("tokenizer", [tokenizer_json(), sentencepiece_json()], ids=["letters", "pieces"])
+def test_tokens_have_texts_and_bytes_of_their_own(tokenizer):
+    made = checkpoint()
+    generator = Generator.from_checkpoint(replace(made, input=replace(made.text, tokenizer=tokenizer)))
+    index = generator._tokenizer._tokenizer.index
+    names = [("</s>",), ("Ġthe", "▁the"), ("the",), ("â", "<0xE2>"), ("Ĥ", "<0x82>"), ("¬", "<0xAC>"), ("a", "<0x61>")]
+    ids = [next(n for name in several if (n := index(name)) is not None) for several in names]
+    texts = ["</s>", " the", "the", "\\xe2", "\\x82", "\\xac", "a"]
+    tops = [dict.fromkeys(ids, -1.0)] * len(ids)
+    answer = Generation("", ids, 0.0, "stop", 1, np.zeros(len(ids), np.float32), top_log_probs=tops)
+    content = chat_log_probs(answer, generator.decode)["content"]
+    assert [entry["token"] for entry in content] == texts and content[0]["bytes"] is None
+    assert bytes(chain.from_iterable(entry["bytes"] or () for entry in content)).decode() == " thethe€a"
+    shown = _log_probs(answer, None, generator.decode)
+    assert (shown["tokens"], shown["text_offset"]) == (texts, [0, 0, 4, 7, 8, 8, 8])
+    assert [sorted(top) for top in shown["top_logprobs"]] == [sorted(texts)] * len(ids)
 
 
 def test_wrong_requests_have_their_status(talking):

@@ -36,7 +36,7 @@ def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogit
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
     numbers = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
-    return EditedLogits(suppressed_RJ, penalized_RJ, *numbers, targets_R, logits_R)
+    return EditedLogits(suppressed_RJ, penalized_RJ, *numbers, edits.biased_J, edits.biases_J, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
@@ -192,6 +192,7 @@ def _project_all_outputs(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other row
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
+        logits_V[edits.biased_J] += edits.biases_J
         # Ids beyond the logits, of a model with a larger vocabulary, change nothing.
         valid_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
         ids_J = penalized_RJ[r][valid_J]

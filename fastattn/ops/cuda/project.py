@@ -118,6 +118,12 @@ def _project_kernel(precision, few):
                 r, c = i // width, i % width
                 logits_RC[r, c] = edits.cap * math.tanh(logits_RC[r, c] / edits.cap)
             cuda.syncthreads()
+            for i in range(t, (end - first) * edits.biased_J.shape[0], THREADS):
+                r, j = i // edits.biased_J.shape[0], i % edits.biased_J.shape[0]
+                c = _index_of(edits.biased_J[j], ids_C, start, stop) - column
+                if 0 <= c and c < width:
+                    logits_RC[r, c] += edits.biases_J[j]
+            cuda.syncthreads()
             for i in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
                 r, j = i // edits.penalized_RJ.shape[1], i % edits.penalized_RJ.shape[1]
                 c = _index_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
@@ -234,7 +240,8 @@ def choose(
     if amounts_RJ is None and edits.penalized_RJ is not None:
         amounts_RJ = np.zeros(edits.penalized_RJ.shape, np.float32)
     penalty, cap = np.float32(edits.penalty), np.float32(edits.cap)
-    card_edits = Edits(suppressed_RJ, penalized_RJ, penalty, card.optional(amounts_RJ, 2), cap)
+    biases = (card.optional(list_J if list_J.size else None, 1, list_J.dtype) for list_J in edits[-2:])
+    card_edits = Edits(suppressed_RJ, penalized_RJ, penalty, card.optional(amounts_RJ, 2), cap, *biases)
     weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
     card.launch(kernel, blocks, stage(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, needs_sums)

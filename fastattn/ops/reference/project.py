@@ -55,6 +55,7 @@ def edit_logits(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edi
     if edits.cap:
         cap = logits_RV.dtype.type(edits.cap)
         np.multiply(cap, np.tanh(logits_RV / cap), out=logits_RV)
+    logits_RV[:, edits.biased_J] += edits.biases_J
     if edits.penalized_RJ is not None:
         rows, ids = _unpadded(edits.penalized_RJ)
         penalized = logits_RV[rows, ids]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -10,8 +11,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
 
 from fastattn.errors import InputError
+from fastattn.generation.calls import Generation, TextScore
 from fastattn.serve.dialects.body import InjectedService, Texts, TokenIds
-from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, usage_of
+from fastattn.serve.dialects.sampling import SamplingBody, events_of, head_of, token_text, usage_of
 from fastattn.serve.service import ModelAnswers
 
 router = APIRouter(prefix="/v1")
@@ -56,30 +58,30 @@ async def complete(body: CompletionBody, service: InjectedService) -> dict[str, 
 def _choice(answers: ModelAnswers, number: int, prompt_number: int, body: CompletionBody) -> dict[str, Any]:
     """The answer with a number; with ``echo`` the prompt's own text and log-probabilities come before the answer's."""
     generation, echoed_text = answers.generations[number], answers.prompts[prompt_number] if body.echo else ""
-    ids, log_probs, tops = list(generation.tokens), None, list[Any](generation.top_log_probs)
-    if body.logprobs is not None:
-        assert generation.log_probs is not None
-        log_probs = generation.log_probs.tolist()
-        if answers.scores:
-            score = answers.scores[prompt_number]
-            ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
-            tops = [None] * len(score.tokens) + tops if tops else []
+    score = answers.scores[prompt_number] if answers.scores else None
     return {
         "index": number,
         "text": echoed_text + generation.text,
-        "logprobs": None if log_probs is None else _log_probs(ids, log_probs, tops, answers.decode),
+        "logprobs": None if body.logprobs is None else _log_probs(generation, score, answers.decode),
         "finish_reason": generation.finish_reason,
     }
 
 
-def _log_probs(ids: list[int], log_probs: list[Any], tops: list[Any], decode: Callable[..., str]) -> dict[str, Any]:
-    """Log-probabilities; of tokens with equal texts, the most probable. ``tops`` has None for tokens of a prompt."""
-    tokens = [decode([token]) for token in ids]
-    offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
-    texts: list[dict[str, float] | None] = []
+def _log_probs(generation: Generation, score: TextScore | None, decode: Callable[..., str]) -> dict[str, Any]:
+    """Log-probabilities; of tokens with equal texts, the most probable. The prompt's first token has None."""
+    assert generation.log_probs is not None
+    ids, log_probs, tops = generation.tokens, generation.log_probs.tolist(), list[Any](generation.top_log_probs)
+    if score is not None:
+        ids, log_probs = [*score.tokens, *ids], [None, *score.log_probs.tolist(), *log_probs]
+        tops = [*score.top_log_probs, *tops]
+        tops = [None] * (len(ids) - len(tops)) + tops if tops else []
+    text_of = cache(partial(token_text, decode))
+    tokens = [text_of(token)[0] for token in ids]
+    sizes = (sum(byte >> 6 != 0b10 for byte in text_of(token)[1]) for token in ids)  # a character's first bytes
+    offsets, texts = [0, *accumulate(sizes)][: len(tokens)], list[dict[str, float] | None]()
     for token, log_prob, top in zip(ids, log_probs, tops):
         pairs = sorted(((top or {}) | {token: log_prob}).items(), key=lambda pair: pair[1])
-        texts.append(None if top is None else {decode([number]): p for number, p in pairs})
+        texts.append(None if top is None else {text_of(number)[0]: p for number, p in pairs})
     return {"tokens": tokens, "token_logprobs": log_probs, "top_logprobs": texts or None, "text_offset": offsets}
 
 

@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache, partial
 from typing import Annotated, Any
 
 from fastapi.responses import StreamingResponse
@@ -44,7 +45,6 @@ class SamplingBody(Body):
     def options(self) -> dict[str, Any]:
         """The options of ``Generator.generate``; what has no effect is left out."""
         options = sampling_options(self, self.max_tokens, self.repetition_penalty, self.seed)
-        options |= {"logit_bias": self.logit_bias} if self.logit_bias else {}
         return options | ({"num_hypotheses": self.n} if self.n not in (None, 1) else {})
 
 
@@ -57,6 +57,7 @@ def sampling_options(
         "presence_penalty": body.presence_penalty or None,
         "frequency_penalty": body.frequency_penalty or None,
         "repetition_penalty": repetition_penalty,
+        "logit_bias": getattr(body, "logit_bias", None) or None,
         "seed": seed,
         "stop": body.stop or None,
     }
@@ -80,13 +81,20 @@ def usage_of(results: Sequence[Generation]) -> dict[str, Any]:
     return {**usage, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
 
 
-def chat_log_probs(generation: Generation, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
+def token_text(decode: Callable[..., str], token: int) -> tuple[str, bytes]:
+    """(A token's text, in which bytes of no whole character are \\xNN; the token's bytes, none of a special token)."""
+    data = decode([token], exact=True).encode(errors="surrogateescape")
+    return data.decode(errors="backslashreplace"), data if decode([token, token]) else b""
+
+
+def chat_log_probs(generation: Generation, decode: Callable[..., str]) -> dict[str, Any]:
     """The log-probability of each token of an answer, and of the most probable tokens in its place."""
     assert generation.log_probs is not None
+    text_of = cache(partial(token_text, decode))
 
     def entry(token: int, log_prob: float) -> dict[str, Any]:
-        text = decode([token])
-        return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
+        text, data = text_of(token)
+        return {"token": text, "logprob": log_prob, "bytes": list(data) or None}
 
     tops = generation.top_log_probs or [{}] * len(generation.tokens)
     entries = [
