@@ -16,10 +16,11 @@ from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
 _FIELD = re.compile(
     rb"(?:vendor_id|cpu family|model|model name|stepping|flags|Features|CPU [a-z]+)[ \t]*: [^\n]+\n", re.ASCII
 )
-_FIRST_CPU_BYTES = 8192  # of /proc/cpuinfo, which has the same lines for each core
+_DESCRIPTION = "/proc/cpuinfo"  # the same lines for each core
+_FIRST_CORES_BYTES = 8192
 
 
-class Host(NamedTuple):
+class HostCPU(NamedTuple):
     """A CPU. ``features`` are LLVM's, separated by commas, each behind "+", or "-" for what the CPU lacks."""
 
     triple: str
@@ -28,7 +29,7 @@ class Host(NamedTuple):
 
 
 @functools.cache
-def host() -> Host:
+def host() -> HostCPU:
     """This machine's CPU, from the cache folder where Linux describes the CPU, else from LLVM."""
     path = _path()
     if path is None:
@@ -37,7 +38,7 @@ def host() -> Host:
         with open_trusted(path, 1) as stream:
             triple, name, features = stream.readall().decode("ascii").split("\n")
         mark_used(path, A_DAY)
-        return Host(triple, name, features)
+        return HostCPU(triple, name, features)
     answer = _ask()
     with contextlib.suppress(OSError):
         make_folder(path.parent)
@@ -45,17 +46,17 @@ def host() -> Host:
     return answer
 
 
-def _ask() -> Host:
+def _ask() -> HostCPU:
     import llvmlite.binding as llvm
 
-    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return HostCPU(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 def _path() -> Path | None:
     """The file of this CPU and this version of LLVM; None where the system does not describe the CPU."""
     with contextlib.suppress(OSError):
-        with open("/proc/cpuinfo", "rb", buffering=0) as stream:
-            fields = sorted(set(_FIELD.findall(stream.read(_FIRST_CPU_BYTES))))
+        with open(_DESCRIPTION, "rb", buffering=0) as stream:
+            fields = sorted(set(_FIELD.findall(stream.read(_FIRST_CORES_BYTES))))
         if fields:
             digest = hashlib.sha256(b"".join([llvmlite.__version__.encode(), *fields])).hexdigest()
             return cache_root() / "kernels" / f"{digest[:24]}.cpu"
