@@ -100,7 +100,9 @@ def _layout(sections: list[_Section]) -> tuple[dict[int, int], list[tuple[int, i
     """(section's number -> offset, [begin, end, protection] of each range of pages) of what belongs in memory."""
     numbers = [n for n, section in enumerate(sections) if section.flags & _ALLOCATED and section.type != _UNWINDING]
     offsets, ranges, end = {}, [], 0
-    for protection, group in groupby(sorted(numbers, key=lambda n: sections[n].protection), lambda n: sections[n].protection):
+    for protection, group in groupby(
+        sorted(numbers, key=lambda n: sections[n].protection), lambda n: sections[n].protection
+    ):
         begin = end
         for number in group:
             offsets[number] = -(-end // sections[number].alignment) * sections[number].alignment
