@@ -8,7 +8,7 @@ import hashlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Shortlist
+from fastattn.system.records import dataclass
 
 
 @dataclass
@@ -222,7 +223,6 @@ class Scoring(Pass):
         return [log_probs_N[starts_B1[b] : starts_B1[b + 1]] for b in range(len(jobs))]
 
 
-@dataclass(frozen=True, eq=False)
 class AttentionMaps(Scoring):
     """The attention of a target's tokens to the source: float32 [layers, heads, T, S].
 

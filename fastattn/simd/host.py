@@ -1,4 +1,4 @@
-"""The CPU of this machine in LLVM's names. The cache folder keeps them: to load LLVM for them takes 60 ms of a start."""
+"""The CPU of this machine in LLVM's names. The cache folder keeps them: LLVM takes 60 ms to load for them."""
 
 import contextlib
 import functools

@@ -11,9 +11,10 @@ import errno
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fastattn.simd.host import host
+from fastattn.system.records import dataclass
 
 AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # LLVM's names of the features that need Linux's permission
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux's numbers: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)

@@ -1,7 +1,8 @@
 """The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
 
-Next to kernels lie digests of their sources and what LLVM says of the CPU, next to packed weights other results of loading. The folder, the name and
-the type of a file make it an entry; all other files stay untouched, and so do targets of links.
+Next to kernels lie digests of their sources and LLVM's descriptions of CPUs, next to packed weights other results of
+loading. The folder, the name and the type of a file make it an entry; all other files stay untouched, and so do targets
+of links.
 """
 
 import contextlib
@@ -73,8 +74,8 @@ def mark_used(path: Path, every: float = 0) -> None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry of the cache folder: a machine's compiled kernels, the digest of their sources or its CPU's features, a file of packed
-    weights or of a read checkpoint (``loading.model_cache``), a pulled checkpoint.
+    """An entry of the cache folder: a machine's compiled kernels, the digest of their sources or its CPU's description,
+    a file of packed weights or of a read checkpoint (``loading.model_cache``), a pulled checkpoint.
 
     size       bytes of its files
     last_used  when it was made, or last loaded if ``mark_used`` could note that, in seconds since 1970; for a half-made
