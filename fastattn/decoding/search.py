@@ -5,7 +5,7 @@ at most one candidate that ends. So at least R of 2 R candidates continue.
 """
 
 import hashlib
-import secrets
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -341,7 +341,7 @@ def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions
 
 def _with_numbers(jobs: Sequence[Job]) -> list[Job]:
     """The jobs with numbers. Jobs that sample without a seed get a seed, and salts that distinguish equal sentences."""
-    seeded_options = _with_changes(seed=secrets.randbits(64))
+    seeded_options = _with_changes(seed=int.from_bytes(os.urandom(8), "little"))
     return [
         replace(job, number=number, salt=number, options=seeded_options(job.options))
         if job.options.is_sampled and job.options.seed is None
