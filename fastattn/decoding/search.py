@@ -5,10 +5,10 @@ at most one candidate that ends. So at least R of 2 R candidates continue.
 """
 
 import hashlib
-import secrets
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Shortlist
+from fastattn.system.records import dataclass
 
 
 @dataclass
@@ -222,7 +223,6 @@ class Scoring(Pass):
         return [log_probs_N[starts_B1[b] : starts_B1[b + 1]] for b in range(len(jobs))]
 
 
-@dataclass(frozen=True, eq=False)
 class AttentionMaps(Scoring):
     """The attention of a target's tokens to the source: float32 [layers, heads, T, S].
 
@@ -341,7 +341,7 @@ def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions
 
 def _with_numbers(jobs: Sequence[Job]) -> list[Job]:
     """The jobs with numbers. Jobs that sample without a seed get a seed, and salts that distinguish equal sentences."""
-    seeded_options = _with_changes(seed=secrets.randbits(64))
+    seeded_options = _with_changes(seed=int.from_bytes(os.urandom(8), "little"))
     return [
         replace(job, number=number, salt=number, options=seeded_options(job.options))
         if job.options.is_sampled and job.options.seed is None

@@ -1,9 +1,9 @@
 """How many worker processes share a model's work, by the time that Python code holds the interpreter's lock."""
 
 import sys
-from dataclasses import dataclass
 
 from fastattn.system.cpus import can_start_python
+from fastattn.system.records import dataclass
 
 # (the most weights of the layers that a step goes through, the share of its time for which a thread holds the lock),
 # measured with batches of greedy search and of texts: `python -m bench lock`.

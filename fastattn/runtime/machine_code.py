@@ -1,4 +1,4 @@
-"""Machine code of kernels in this process: LLVM's linker loads it, Python calls it as functions of C, without Numba.
+"""Machine code of kernels in this process, which Python calls as functions of C, without Numba.
 
 A compiled kernel is an object file that exports a *wrapper*, which Python calls like a built-in function. The wrapper
 unpacks its arguments into a structure in memory, releases the GIL, and has the kernel's tasks done. It finds functions
@@ -6,15 +6,15 @@ and objects of Python and NumPy in a table of addresses, which is its ``self``: 
 """
 
 import ctypes
-import mmap
+import functools
 import struct
 import sys
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from fastattn.runtime.code_cache import Code
+from fastattn.runtime.object_file import is_placeable, place
 
 # A wrapper's table holds the addresses of these functions of Python's C interface, then those of these objects, then
 # those of the classes in the kernel's signature.
@@ -44,48 +44,44 @@ class _MethodDefinition(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Process:
-    """LLVM's linker, which loads all compiled code of this process, and the part that all tables begin with."""
+_definitions: list[_MethodDefinition] = []  # kept, since functions refer to them
+
+
+@functools.cache
+def _common_table() -> bytes:
+    """The part that all wrappers' tables begin with; ImportError where objects lie in memory in another way."""
+    check_layout()
+    functions = (getattr(ctypes.pythonapi, name) for name in FUNCTIONS)
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    return struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
+
+
+class _Linker:
+    """LLVM's linker: for the systems and CPUs whose object files ``place`` does not take."""
 
     def __init__(self) -> None:
+        import llvmlite.binding as llvm  # it takes 60 ms
+
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
-        self.linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        functions = (getattr(ctypes.pythonapi, name) for name in FUNCTIONS)
-        addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-        self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
-        # The linker is never deleted: threads of the pool may run its code until the process has ended.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
-        # The first kernel brings 45 MB of the linker's code into memory, though little of the code runs: the system
-        # maps as much of a file around a page as it has read at once. Releasing the code takes 0.3 ms a kernel.
-        self.linker_code = code_ranges("libllvmlite")
-        self.definitions: list[_MethodDefinition] = []
-        self.object_files: list[bytes] = []  # kept, since the linker may read them later
+        self._llvm, self._engine = llvm, llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        # The engine is never deleted: threads of the pool may run its code until the process has ended.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+        self._object_files: list[bytes] = []  # kept, since the engine may read them later
+
+    def link(self, code: Code) -> dict[str, int]:
+        """Link compiled code into this process: symbol -> address. OSError where a symbol is missing."""
+        missing = [name for name in code.needs if not self._llvm.address_of_symbol(name)]
+        if missing:
+            raise OSError(f"no {', '.join(missing)} in this process")
+        self._object_files.append(code.object_file)
+        self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(code.object_file))
+        self._engine.finalize_object()
+        return {symbol: self._engine.get_function_address(symbol) for symbol in code.exports.values()}
 
 
-_process: _Process | None = None
-
-
-def code_ranges(library: str) -> list[tuple[int, int]]:
-    """(address, bytes) of the code of loaded libraries whose file names begin with ``library``; none outside Linux."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
-            lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
-    except OSError:
-        return []
-    ranges = [
-        [int(address, 16) for address in fields[0].split("-")]
-        for fields in lines
-        if len(fields) == 6 and fields[1] == "r-xp" and fields[5].rpartition("/")[2].startswith(library)
-    ]
-    return [(begin, end - begin) for begin, end in ranges]
-
-
-def release_code(ranges: list[tuple[int, int]]) -> None:
-    """Drop code from this process's memory; the system reads it from the library's file when it runs again."""
-    for address, size in ranges:
-        ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
+_linker = functools.cache(_Linker)
 
 
 def check_layout() -> None:
@@ -112,35 +108,23 @@ def check_layout() -> None:
 
 
 def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
-    """Link compiled code into this process: (wrapper, role -> address). OSError where a symbol is missing.
+    """Load compiled code into this process: (wrapper, role -> address). OSError where a symbol is missing.
 
     classes  the classes that the signature names
     Only one thread at a time may call ``load``.
     """
-    global _process
-    if _process is None:
-        check_layout()
-        _process = _Process()
-    missing = [name for name in code.needs if not llvm.address_of_symbol(name)]
-    if missing:
-        raise OSError(f"no {', '.join(missing)} in this process")
-    linker = _process.linker
-    _process.object_files.append(code.object_file)
-    linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
-    linker.finalize_object()
-    addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
-    release_code(_process.linker_code)
+    table = _common_table() + struct.pack(f"{len(classes)}q", *map(id, classes))
+    symbols = place(code.object_file) if is_placeable(code.object_file) else _linker().link(code)
+    addresses = {role: symbols.get(symbol, 0) for role, symbol in code.exports.items()}
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
-    table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
     return _python_function(code.exports["wrapper"], addresses["wrapper"], table), addresses
 
 
 def _python_function(name: str, address: int, table: bytes) -> Any:
     """The C function (self, arguments, their number) at an address as a built-in function, whose self is ``table``."""
-    assert _process is not None
     definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-    _process.definitions.append(definition)  # kept, since the function refers to it
+    _definitions.append(definition)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
     return make(ctypes.addressof(definition), table, None)

@@ -11,9 +11,10 @@ import errno
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import llvmlite.binding as llvm
+from fastattn.simd.host import host
+from fastattn.system.records import dataclass
 
 AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # LLVM's names of the features that need Linux's permission
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux's numbers: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
@@ -70,6 +71,8 @@ define <4 x bfloat> @bf16(<4 x float> %a) {
 
 def implied_features(triple: str, cpu: str, features: str) -> set[str]:
     """The features among "dotprod", "i8mm" and "bf16" that LLVM uses for a CPU's name and features; 2 to 7 ms."""
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
@@ -164,16 +167,16 @@ def tiles_refusal() -> str:
 def _named_features() -> set[str]:
     generic = os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic"
     listed = os.environ.get("NUMBA_CPU_FEATURES", "" if generic else None)
-    text = llvm.get_host_cpu_features().flatten() if listed is None else listed
+    text = host().features if listed is None else listed
     named = {f[1:] for f in text.split(",") if f.startswith("+")}
     return named | implied_features(TRIPLE, compiled_name(), text) if TRIPLE.split("-")[0] in ARM else named
 
 
 def compiled_name() -> str:
     """LLVM's name of the CPU that Numba compiles for."""
-    return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    return os.environ.get("NUMBA_CPU_NAME") or host().name
 
 
-TRIPLE = llvm.get_default_triple()
+TRIPLE = host().triple
 TARGET = choose_target(TRIPLE.split("-")[0], compiled_features(), compiled_name())
 LANES = TARGET.lanes

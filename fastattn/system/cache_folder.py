@@ -1,7 +1,8 @@
 """The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
 
-Next to kernels lie digests of their sources, next to packed weights other results of loading. The folder, the name and
-the type of a file make it an entry; all other files stay untouched, and so do targets of links.
+Next to kernels lie digests of their sources and LLVM's descriptions of CPUs, next to packed weights other results of
+loading. The folder, the name and the type of a file make it an entry; all other files stay untouched, and so do targets
+of links.
 """
 
 import contextlib
@@ -73,8 +74,8 @@ def mark_used(path: Path, every: float = 0) -> None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry of the cache folder: a machine's compiled kernels or the digest of their sources, a file of packed
-    weights or of a read checkpoint (``loading.model_cache``), a pulled checkpoint.
+    """An entry of the cache folder: a machine's compiled kernels, the digest of their sources or its CPU's description,
+    a file of packed weights or of a read checkpoint (``loading.model_cache``), a pulled checkpoint.
 
     size       bytes of its files
     last_used  when it was made, or last loaded if ``mark_used`` could note that, in seconds since 1970; for a half-made
@@ -112,7 +113,7 @@ class CacheEntry:
 # Kind -> pattern of the names of whole entries, and below of half-made ones; the name of a folder ends in a slash.
 # Patterns are compiled at their first use: few processes look into the folder.
 _WHOLE_NAMES = {
-    "kernels": r"[0-9a-f]{24}(/|\.sources)",
+    "kernels": r"[0-9a-f]{24}(/|\.sources|\.cpu)",
     "packed": r"[0-9a-f]{40}-\S+\.(packed|checkpoint)",
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }

@@ -28,7 +28,7 @@ else:
         cls.__match_args__ = tuple(name for name in names if name not in fields or fields[name].kw_only is not True)
         cls.__fields__ = names
         cls.__compared__ = tuple(name for name in names if name not in fields or fields[name].compare)
-        cls.__dataclass_fields__ = _Fields(cls, values, frozen, eq)
+        cls.__dataclass_fields__ = _Fields(cls, values)
         cls.__init__ = _initializer(
             names,
             cls.__match_args__,
@@ -65,13 +65,14 @@ else:
 class _Fields:
     """The ``__dataclass_fields__`` that ``dataclasses.fields``, ``replace`` and ``asdict`` read; made when needed."""
 
-    def __init__(self, cls: type, values: dict[str, Any], frozen: bool, eq: bool):
-        self._cls, self._values, self._options = cls, values, {"frozen": frozen, "eq": eq}
+    def __init__(self, cls: type, values: dict[str, Any]):
+        self._cls, self._values = cls, values
 
     def __get__(self, instance: object, owner: type) -> dict[str, Any]:
         cls: Any = self._cls  # not ``owner``, which may be a subclass
         contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._values}
-        record: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
+        no_methods = dataclasses.dataclass(init=False, repr=False, eq=False)
+        record: Any = no_methods(type(cls.__name__, (), contents))
         cls.__dataclass_fields__ = record.__dataclass_fields__
         fields: dict[str, Any] = record.__dataclass_fields__
         return fields

@@ -3,7 +3,6 @@
 py3langid detects 97 languages, 139 since version 0.4 (Lui and Baldwin 2012).
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -137,6 +136,8 @@ def language(name: str) -> Language:
 
 def _unknown_language_message(name: str, labels: Mapping[str, str], hint: str) -> str:
     """The message for an unknown name; ``labels``: normalized known name -> language; ``hint``: if none is similar."""
+    import difflib  # not at the top: the import takes a millisecond
+
     similar_names = difflib.get_close_matches(_normalize(name), labels, n=4, cutoff=0.5)
     suggestions = ", ".join(dict.fromkeys(labels[known_name] for known_name in similar_names))
     return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else hint}"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.records import lazy
+from fastattn.system.records import dataclass, lazy
 from fastattn.text import check_text
 from fastattn.text.languages import LanguagePair, Languages, language_pair
 from fastattn.text.sentencepiece import SPACE, SentencePiece

@@ -5,14 +5,11 @@ import json
 import math
 import mmap
 import os
-import re
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn.runtime.machine_code import code_ranges, release_code
 from fastattn.system.memory import available_memory, release_pages
 from fastattn.weights.folder import map_file
 from tests.children import run_child
@@ -85,22 +82,6 @@ def test_pages_of_a_file_are_let_go_and_found_again(tmp_path: Path) -> None:
     assert not found[3 * page :].any()
     for nothing in (memoryview(b"abc"), np.zeros(9), data[:0]):
         release_pages(nothing)
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux tells")
-def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
-    (code,) = code_ranges("libllvmlite")
-
-    def resident() -> int:
-        text = Path("/proc/self/smaps").read_text()
-        (found,) = re.findall(rf"(?m)^{code[0]:x}-.*\n(?:\w+:.*\n)*?Rss: +(\d+) kB", text)
-        return int(found)
-
-    before = llvm.get_process_triple(), resident()
-    release_code([code])
-    assert resident() < before[1]
-    assert llvm.get_process_triple() == before[0]
-    assert not code_ranges("no such library")
 
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.

@@ -1,7 +1,7 @@
 """Linear layers: weights packed into panels of NR columns; y = activation(x W' + b) * multiply + residual."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fastattn.simd.arguments import (
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
-from fastattn.system.records import lazy
+from fastattn.system.records import dataclass, lazy
 from fastattn.system.worker_threads import map_in_threads
 
 # By the panels' dtype: (bytes of a staged value, the block of bytes to which rows are padded); not for float32.

@@ -1,7 +1,6 @@
 """The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from fastattn.simd.arguments import format_for
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
+from fastattn.system.records import dataclass
 
 
 def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
