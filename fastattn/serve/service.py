@@ -408,7 +408,8 @@ class Service:
             charge()
             results = await generator.generate_async(prompts, details=True, caller=CALLER.get(), **options)
             count_generations(name, results)
-            scores = await _in_slices(generator.score, prompts) if with_scores else []
+            score = partial(generator.score, top_log_probs=options.get("top_log_probs", 0))
+            scores = await _in_slices(score, prompts) if with_scores else []
             answers = ModelAnswers(name, results, [], generator.decode, texts, scores)
             return await asyncio.to_thread(finish, answers)  # while the model cannot be closed
 

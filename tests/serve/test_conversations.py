@@ -85,6 +85,19 @@ def test_biases_and_the_most_probable_tokens(talking):
     assert status == 400 and "ids below 265" in answer["error"]["message"]
 
 
+def test_a_prompts_log_probabilities_are_its_score(talking, folder):
+    """As an evaluation asks for them: whether the tokens behind the context are each the most probable."""
+    prompts, fields = ["the end", "an apple"], {"max_tokens": 1, "logprobs": 2, "echo": True}
+    choices = talking.post("/v1/completions", {"model": "lm", "prompt": prompts, **fields})[1]["choices"]
+    for choice, score in zip(choices, Generator(folder).score(prompts, top_log_probs=2)):
+        shown = choice["logprobs"]
+        assert shown["token_logprobs"][0] is shown["top_logprobs"][0] is None
+        assert shown["token_logprobs"][1:-1] == score.log_probs.tolist()
+        pairs = zip(shown["token_logprobs"][1:], shown["top_logprobs"][1:])
+        greedy = [log_prob == max(top.values()) for log_prob, top in pairs]
+        assert greedy[:-1] == [[*top][0] == token for token, top in zip(score.tokens[1:], score.top_log_probs)]
+
+
 def sentencepiece_json():
     """A tokenizer.json of pieces and bytes, as Llama 2 has it."""
     pieces = ["<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "the", "▁", *"abcd"]
