@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 74_667, "tests": 57_607, "bench": 14_177, "docs": 2_332}
+BUDGET = {"product": 74_689, "tests": 57_853, "bench": 14_177, "docs": 2_332}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
