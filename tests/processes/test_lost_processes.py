@@ -63,8 +63,10 @@ def test_idle_processes_that_were_killed_fail_no_call(monkeypatch):
         for _ in range(2):
             pool.start()
             assert eventually(lambda: all(process.has_loaded for process in pool._processes.values()))
-            for process in list(pool._processes.values()):
+            killed = list(pool._processes.values())
+            for process in killed:
                 os.kill(process.pid, signal.SIGKILL)
+            assert eventually(lambda: not any(process.is_usable for process in killed)), "a busy system is slow to kill"
             assert scheduler.submit(plan_of(*echoes(4))).result(60) == [[n] for n in range(4)]
 
 
