@@ -103,14 +103,16 @@ def test_clears_the_kind_that_is_named_and_by_age(root):
     assert "removed 1 entry" in succeed("clear", "--all", "--older-than", 0)
 
 
-def test_what_a_start_notes_of_the_sources_is_among_the_kernels(root):
+def test_what_a_start_notes_of_sources_and_cpu_is_among_the_kernels(root):
     """Everything that fastattn puts into the folder is of one of its kinds."""
     run_child("from fastattn.runtime.code_cache import code_digest; code_digest()", FASTATTN_CACHE=str(root))
-    (note,) = (path for path in root.rglob("*") if path.is_file())
-    half = put(note.with_name(f"{note.stem}.01234567.part"), 5, days=1)
-    assert "left alone" not in succeed()
-    assert f"{note.name}\n" in succeed("--entries") and f"{half.name}, half made\n" in succeed("--entries")
-    assert "removed 2 entries" in succeed("clear", "--kernels")
+    notes = [path for path in root.rglob("*") if path.is_file()]
+    halves = [put(note.with_name(f"{note.stem}.01234567.part"), 5, days=1) for note in notes]
+    assert "left alone" not in succeed() and {note.suffix for note in notes} >= {".sources"}
+    listed = succeed("--entries")
+    for note, half in zip(notes, halves):
+        assert f"{note.name}\n" in listed and f"{half.name}, half made\n" in listed
+    assert f"removed {2 * len(notes)} entries" in succeed("clear", "--kernels")
     assert not list((root / "kernels").iterdir())
 
 
