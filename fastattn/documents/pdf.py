@@ -18,7 +18,7 @@ from fastattn.text.translation import SPACELESS_SCRIPTS
 MOST_PAGES, MOST_PIXELS_ACROSS, MOST_PIXELS_DOWN, LONGEST_LINE = 1000, 1000, 2000, 1000
 MOST_CHARACTERS, MOST_BYTES = 100_000, 1 << 28  # of a page; of the texts and pictures of all pages
 _PDFIUM = threading.Lock()  # PDFium is for one thread at a time
-_STYLE = "section{display:grid;grid-template-columns:repeat(auto-fit,minmax(20em,1fr));gap:2em}img{width:100%}"
+_STYLE = "<style>section{display:grid;grid:auto/repeat(auto-fit,minmax(20em,1fr));gap:2em}img{width:100%}</style>"
 _HYPHENS, _CONTROLS = "\x02\xad\ufffe", re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\xad\ufffe\uffff]")
 _BULLET = re.compile(r"(?:[•‣▪●◦\uf020-\uf0ff*–-]|\(?(?:\d{1,3}|[a-z])[.)])(?:\s|$)")
 _LEADERS, _CONTENTS = re.compile(r"(?:\s*\.){4,}\s*"), re.compile(r" …(?: \w+)?$")
@@ -36,7 +36,7 @@ def translate_pdf(data: bytes, name: str, language: str | None = None) -> Docume
         with _PDFIUM, pypdfium2.PdfDocument(data) as document:
             check_most(name, len(document), MOST_PAGES, "pages")
             document.init_forms()
-            source = f"<title>{html.escape(document.get_metadata_value('Title'))}</title>\n<style>{_STYLE}</style>\n"
+            source = f"<title>{html.escape(document.get_metadata_value('Title'))}</title>\n{_STYLE}\n<body>\n"
             for n, page in enumerate(document):
                 pages.append(_read_page(page, name))
                 source += f'<section>\n<img alt="" src="{n}">\n<div dir="auto">\n{pages[-1][0]}</div>\n</section>\n'
@@ -54,7 +54,7 @@ def translate_pdf(data: bytes, name: str, language: str | None = None) -> Docume
 
 
 def _read_page(page: Any, name: str) -> tuple[str, bytes]:
-    """(the paragraphs of a page as HTML, the address of its picture)."""
+    """(the paragraphs of a page as HTML, the address of its picture). Others may use PDFium while that is packed."""
     lines = list(_lines(page, name))
     scale = min(MOST_PIXELS_ACROSS / max(page.get_width(), 1.0), MOST_PIXELS_DOWN / max(page.get_height(), 1.0))
     pixels = page.render(scale=scale, rev_byteorder=True).to_numpy()
@@ -107,7 +107,7 @@ def _paragraphs(lines: list[TextLine]) -> Iterator[str]:
         near = [other for other in near if other.left < last.right and last.left < other.right]
         word = line.text[0] if re.match(_SPACELESS, line.text) else line.text.split()[0] + " "
         width, shift = (line.right - line.left) / len(line.text), (line.left - last.left) / line.size
-        has_room = max(other.right for other in near) - last.right > len(word) * width + line.size / 2
+        has_room = max([last.right, *(other.right for other in near)]) - last.right > len(word) * width + line.size / 2
         is_indented = (shift > 0.8 or (shift < -0.8 and starts[-1] < n)) and not _BULLET.match(last.text)
         is_item = _BULLET.match(line.text) and (has_room or _BULLET.match(lines[starts[-1]].text))
         goes_on = last.text[-1] in "-‐" or line.text[0].islower()

@@ -17,7 +17,7 @@ from fastattn.text.translation import is_spaceless
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
 # Python's codecs that no document may name as its charset.
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
-MOST_TAGS = 300_000  # and attributes, of a page or of a part of an archive: in memory each takes a kilobyte
+MOST_TAGS = 1_000_000  # of a page, or of a part of an archive: in memory each takes a kilobyte, an attribute half of it
 
 
 class SourceText(NamedTuple):
@@ -51,8 +51,8 @@ def check_most(name: str, number: int, most: int, things: str) -> None:
 
 
 def check_tags(data: bytes, name: str) -> None:
-    """InputError for more tags and attributes, which are more equals signs than a text has, than fit into memory."""
-    check_most(name, data.count(b"<") + data.count(b"=") // 2, MOST_TAGS, "tags and attributes")
+    """InputError for more tags and attributes than fit into memory."""
+    check_most(name, data.count(b"<") + data.count(b"=") // 2, MOST_TAGS, "tags and pairs of attributes")
 
 
 def lines_of(text: str) -> list[str]:

@@ -31,7 +31,8 @@ def below(*texts, left=50, top=700, step=12):
 FULL = "Words of a line that is as wide as the column is,"
 WIDE = f"{FULL} really"
 COLUMNS = [
-    [f"{side} {word} with words" for word in ("one", "two", "three", "four")] for side in ("this", "that", "last")
+    [f"{side} {word} with words enough" for word in ("one", "two", "three", "four")]
+    for side in ("this", "that", "last")
 ]
 # What a page has, and its paragraphs.
 PARAGRAPHS = {
