@@ -5,7 +5,7 @@ import copy
 import gettext
 import re
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from fastattn.documents.html import CODE_WORDS, INLINE, VOID, Page
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import DocumentPlan, decode_text, reports_missing_library
+from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, reports_missing_library
 from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
 from fastattn.errors import InputError
 
@@ -77,6 +77,18 @@ def translate_messages(sources: Iterable[str]) -> Generator[list[Marked], list[M
     messages = [_Message(source) for source in sources]
     answers = iter((yield [text for message in messages for text in message.texts]))
     return [message.render(answers) for message in messages]
+
+
+def translate_values(
+    page: str,
+    values: Sequence[SourceText],
+    source_of: Callable[[SourceText, str], str],
+    edits: Sequence[tuple[int, int, str]] = (),
+) -> Generator[list[Marked], list[Marked], str]:
+    """The page with translated values and other ``edits``; ``source_of``: value, translation -> as it is written."""
+    translations = yield from translate_messages(value.text for value in values)
+    changed = ((value, text) for value, text in zip(values, translations) if text != value.text)
+    return apply_edits(page, [*edits, *((value.start, value.end, source_of(value, text)) for value, text in changed)])
 
 
 class _Message:

@@ -22,25 +22,27 @@ _OPAQUE = frozenset(
     "minted multline picture thebibliography tikzpicture verbatim Verbatim".split()
 )
 _DECLARATIONS = "bf bfseries em it itshape large Large large normalfont rm sc scshape sf sl small tiny tt ttfamily"
+_GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
+_ARGUMENTS = rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*"
+_VERBATIM = r"\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote)"
 _TOKEN = re.compile(
-    r"(?P<comment>(?<!\\)%[^\n]*)"
+    r"(?P<comment>%[^\n]*)"
     r"|(?P<math>\$\$(?:[^$\\]|\\.)*\$\$|\$(?:[^$\\]|\\.)*\$|\\\((?:[^\\]|\\[^()])*\\\)|\\\[(?:[^\\]|\\[^\[\]])*\\\])"
-    r"|(?P<verbatim>\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote))"
-    r"|\\(?:begin|end)[ \t]*\{(?P<environment>[^{}]*)\}"
-    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|(?<!\\)&|\r?\n[ \t]*\r?\n\s*)"
+    rf"|(?P<verbatim>{_VERBATIM})"
+    rf"|\\begin[ \t]*\{{(?P<environment>[^{{}}]*)\}}{_ARGUMENTS}|(?P<end>\\end[ \t]*\{{[^{{}}]*\}})"
+    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|&|\r?\n[ \t]*\r?\n\s*)"
     r"|(?P<accent>\\[\'`^\"~=.](?:[A-Za-z](?![A-Za-z]*\{)|\{[A-Za-z]\}))"
     r"|\\(?P<command>[A-Za-z@]+)\*?"
     rf"|(?P<open>\{{(?:\\(?:{'|'.join(_DECLARATIONS.split())})\b\s*)*)|(?P<close>\}})"
     r"|(?P<escape>\\[^A-Za-z])",
     re.DOTALL,
 )
-_GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
-_ARGUMENTS = re.compile(rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*", re.DOTALL)
 _ENCODING = re.compile(r"(?m)^([^%\n]*\\usepackage[ \t]*\[)([\w-]+)(\][ \t]*\{inputenc\})")
-_CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}  # of names that Python does not know
-_OPTION = re.compile(r"[ \t]*\[[^\[\]]*\]")
-_ARGUMENT = re.compile(rf"[ \t]*{_GROUP}", re.DOTALL)
-_LINK_START = re.compile(rf"(?:\[[^\[\]]*\])?(?:{_GROUP}(?=\{{))?\{{", re.DOTALL)
+# Names that Python does not know; next, which it has not at all, is nearly always ASCII.
+_CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8", "macce": "mac-latin2", "cp437de": "cp437"}
+_CODECS |= {"decmulti": "latin-1", "next": "utf-8"}
+_ARGUMENT = re.compile(rf"(?:[ \t]*\[[^\[\]]*\])?[ \t]*(?P<text>{_GROUP})", re.DOTALL)  # behind an option
+_LINK_START = re.compile(rf"\s*(?:\[[^\[\]]*\]\s*(?:{_GROUP}(?=\{{))?|{_GROUP}\s*)\{{", re.DOTALL)
 _ACCENTS = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307"}
 _SIGNS = {r"\%": "%", r"\&": "&", r"\#": "#", r"\_": "_", r"\$": "$", r"\ ": " ", r"\-": "", r"\/": ""}
 _SPELLINGS = {"---": "\u2014", "--": "\u2013", "``": "\u201c", "`": "\u2018", "''": "\u201d", "~": "\xa0"}
@@ -70,10 +72,12 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
 
 
 def _arguments(page: str, commands: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
-    """[start, end) of the arguments of commands in [first, last) of a page, but for those in comments."""
-    pattern = rf"(?<!\\)%[^\n]*|\\(?:{'|'.join(commands)})(?:[ \t]*\[[^\[\]]*\])?[ \t]*(?P<text>{_GROUP})"
-    matches = re.compile(pattern, re.DOTALL).finditer(page, first, last)
-    return [(match.start("text") + 1, match.end() - 1) for match in matches if match["text"]]
+    """[start, end) of the arguments of commands in [first, last), besides those in comments, addresses and macros."""
+    kept = rf"\\[^A-Za-z]|%[^\n]*|{_VERBATIM}|\\(?:url|href|path)[ \t]*{_GROUP}"
+    pattern = re.compile(rf"{kept}|\\(?:{'|'.join(commands)}){_ARGUMENT.pattern}", re.DOTALL)
+    matches = pattern.finditer(page, first, last)
+    spans = [(match.start("text") + 1, match.end() - 1) for match in matches if match["text"]]
+    return [span for span in spans if not re.search(r"(?<!\\)#", page[slice(*span)])]
 
 
 def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
@@ -85,9 +89,11 @@ def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
         if start > position:
             pieces += _text_pieces(page[position:start])
         group = match.lastgroup if match else "break"
-        source, ends_paragraph, inner = page[start:stop], group in ("comment", "break"), (stop, stop)
-        if match and group == "environment":
-            ends_paragraph, stop = True, _environment_end(page, match, end)
+        source, inner = page[start:stop], (stop, stop)
+        ends_paragraph = group in ("comment", "break", "environment", "end")
+        if match and (name := match["environment"]) and name.rstrip("*") in _OPAQUE:
+            closing = page.find(f"\\end{{{name}}}", match.end("environment"), end)
+            stop = end if closing < 0 else closing
         elif match and group == "command":
             stop, ends_paragraph, inner, piece = _command(page, match, end)
             pieces += [] if piece is None else [piece]
@@ -110,13 +116,9 @@ def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
 
 def _text_pieces(source: str) -> list[Piece]:
     """A text, and the blanks around it as pieces of their own, which stay if they are at a paragraph's ends."""
-    before, behind = len(source) - len(source.lstrip()), len(source.rstrip())
-    parts = (source[:before], source[before:behind], source[max(before, behind) :])
-    pieces = list[Piece]()
-    for part in filter(None, parts):
-        text = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], part)
-        pieces.append(Piece("text", part, re.sub(r"[ \t\r\n]+", " ", text)))
-    return pieces
+    parts = re.findall(r"(?s)\s+|\S(?:.*\S)?", source)
+    texts = [_SPELLING.sub(lambda match: _SPELLINGS[match[0]], part) for part in parts]
+    return [Piece("text", part, re.sub(r"[ \t\r\n]+", " ", text)) for part, text in zip(parts, texts)]
 
 
 def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tuple[int, int], Piece | None]:
@@ -126,28 +128,16 @@ def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tu
         return stop + 1, False, (stop, stop), Piece("open", page[match.start() : stop + 1])
     if command in _LINKS and (start := _LINK_START.match(page, stop, end)):
         return start.end(), False, (stop, stop), Piece("open", page[match.start() : start.end()])
-    if command in _PARAGRAPHS:
-        option = _OPTION.match(page, stop, end)
-        argument = _ARGUMENT.match(page, option.end() if option else stop, end)
-        if argument:
-            return argument.end(), True, (page.index("{", argument.start()) + 1, argument.end() - 1), None
-    arguments = _ARGUMENTS.match(page, stop, end)
-    stop = arguments.end() if arguments else stop
+    if command in _PARAGRAPHS and (argument := _ARGUMENT.match(page, stop, end)):
+        return argument.end(), True, (argument.start("text") + 1, argument.end() - 1), None
+    stop = re.compile(_ARGUMENTS, re.DOTALL).match(page, stop, end).end()  # type: ignore[union-attr]
     source = page[match.start() : stop]
     in_word = page[max(0, match.start() - 1) : match.start()].isalnum() or page[stop : stop + 1].isalnum()
     is_shown = source == f"\\{command}{{}}" and not in_word
     return stop, False, (stop, stop), Piece("alone", source, command if is_shown else "")
 
 
-def _environment_end(page: str, match: "re.Match[str]", end: int) -> int:
-    """Where the source of an environment's beginning or end stops; an opaque environment stops with its end."""
-    name, is_end = match["environment"], match[0].startswith("\\end")
-    if not is_end and name.rstrip("*") in _OPAQUE:
-        closing = page.find(f"\\end{{{name}}}", match.end(), end)
-        return end if closing < 0 else closing
-    arguments = None if is_end else _ARGUMENTS.match(page, match.end(), end)
-    return arguments.end() if arguments else match.end()
-
-
 def _spell(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text.replace("\xa0", "~"))
+    for sign, shown in _SPELLINGS.items():
+        text = text.replace(shown, sign)
+    return _SPECIAL.sub(r"\\\g<0>", text)

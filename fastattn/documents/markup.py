@@ -1,12 +1,13 @@
-"""Paragraphs of markup as pieces of its source, which LaTeX, RTF and reStructuredText have in common."""
+"""Paragraphs of markup as pieces of its source, which LaTeX, RTF, XML and others have in common."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
+from fastattn.documents.html import match_tags
 from fastattn.documents.marks import Marked, marked_from_tags
 
-LONGEST_COMMAND = 40  # characters
+LONGEST_COMMAND = 40  # characters that are looked at
 # A command that a letter or digit behind it would lengthen.
 _COMMAND = re.compile(r"(?<!\\)(?:\\\\)*\\[A-Za-z]+-?\d*\Z")
 
@@ -22,6 +23,10 @@ class Piece(NamedTuple):
     source: str
     text: str = ""
     name: str = ""
+
+
+def text_piece(text: str) -> Piece:
+    return Piece("text", text, text)
 
 
 class Paragraph(NamedTuple):
@@ -44,14 +49,18 @@ class Paragraph(NamedTuple):
         if any(piece.kind == "text" and any(map(str.isalpha, piece.text)) for piece in pieces):
             yield Paragraph(self.start + sum(len(piece.source) for piece in self.pieces[:first]), pieces)
 
-    def marked(self) -> Marked:
-        """The text with a mark for each piece that is none; tags are (source of the opening, of the closing piece)."""
+    def marked(self, overlaps: bool = False) -> Marked:
+        """The text with a mark for each piece that is none; tags are (source of the opening, of the closing piece).
+
+        overlaps  whether a closing piece also closes what is open within, as in HTML
+        """
+        closers = match_tags([(piece.kind, piece.name) for piece in self.pieces]) if overlaps else _closers(self.pieces)
 
         def tag_of(number: int, closer: int | None) -> tuple[str, str]:
             return self.pieces[number].source, "" if closer is None else self.pieces[closer].source
 
         kinds, texts = [piece.kind for piece in self.pieces], [piece.text for piece in self.pieces]
-        return marked_from_tags(kinds, _closers(self.pieces), lambda number, *_: texts[number], tag_of)
+        return marked_from_tags(kinds, closers, lambda number, *_: texts[number], tag_of)
 
 
 def _closers(pieces: Sequence[Piece]) -> dict[int, int]:
@@ -82,10 +91,10 @@ def written(answer: Marked, spell: Callable[[str], str], before: str | None = No
 
 
 def edits_of(
-    page: str, paragraphs: Sequence[Paragraph], spell: Callable[[str], str]
+    page: str, paragraphs: Sequence[Paragraph], spell: Callable[[str], str], overlaps: bool = False
 ) -> Generator[list[Marked], list[Marked], list[tuple[int, int, str]]]:
     """The changes of a page, [start, end) and new source, where its paragraphs are translated."""
-    texts = [paragraph.marked() for paragraph in paragraphs]
+    texts = [paragraph.marked(overlaps) for paragraph in paragraphs]
     answers = zip(paragraphs, texts, (yield texts))
     return [
         (part.start, part.end, written(answer, spell, page[max(0, part.start - LONGEST_COMMAND) : part.start]))

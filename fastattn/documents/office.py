@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
 from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks, untranslated_text
-from fastattn.documents.texts import DocumentPlan
+from fastattn.documents.texts import DocumentPlan, check_most
 from fastattn.documents.xml import Element, give_text, local_name, parse_xml, serialize_xml, take_text
 from fastattn.errors import InputError
 
@@ -22,7 +22,7 @@ TRANSLATED_PROPERTIES = frozenset("title subject description keywords keyword".s
 LARGEST_ARCHIVE = 1 << 28  # bytes of an archive, unpacked
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-ODT_TEXTS, TOC_TEXTS = frozenset(("p", "h", "title", "desc")), frozenset(("text",))
+ODT_TEXTS, LABELS = frozenset(("p", "h", "title", "desc")), frozenset(("t", "text"))
 ODT_BREAKS = frozenset(("line-break", "tab"))
 ODT_ENCLOSING = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
 # Elements of our own in a paragraph that is read: a FIELD holds a whole field, a RESULT within it the field's result.
@@ -36,7 +36,6 @@ WORD_ENCLOSING = frozenset(
 TEXT_ELEMENTS = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
 IGNORED_ELEMENTS = frozenset((WORD + "rPr", WORD + "lastRenderedPageBreak"))
 BREAK_ELEMENTS = frozenset(WORD + name for name in ("br", "cr", "tab", "ptab"))
-DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 VML = "{urn:schemas-microsoft-com:vml}"
 # Attributes that people read.
 READ_ATTRIBUTES = {
@@ -55,7 +54,7 @@ Readers = dict[str, Callable[[bytes, str], DocumentPlan]]  # pattern of the name
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> DocumentPlan:
     """A Word document with headers, notes, boxes, charts, alternative texts and properties; formats stay on words."""
     readers: Readers = {
-        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _translate_drawing_part,
+        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _translate_labels,
         r"docProps/core\.xml": translate_properties_part,
         r"word/comments\.xml": _translate_word_part if "comments" in extras else _keep_part,
         r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _translate_word_part,
@@ -75,7 +74,7 @@ def translate_epub(data: bytes, name: str, language: str | None = None) -> Docum
     readers: Readers = {
         r"(?i:.*\.(xhtml|html|htm))": partial(translate_html, language=language),
         r"(?i:.*\.opf)": partial(translate_properties_part, language=language),
-        r"(?i:.*\.ncx)": lambda data, name: _translate_elements(parse_xml(data, name), TOC_TEXTS, frozenset()),
+        r"(?i:.*\.ncx)": _translate_labels,
     }
     return translate_archive(data, name, "META-INF/container.xml", readers)
 
@@ -88,8 +87,7 @@ def translate_archive(data: bytes, name: str, required: str, readers: Readers) -
             parts = archive.infolist()
             if required not in archive.namelist():
                 raise InputError(f"{name}: expected a part {required}, which it does not have")
-            if sum(part.file_size for part in parts) > LARGEST_ARCHIVE:
-                raise InputError(f"{name}: unpacked it is larger than {LARGEST_ARCHIVE:,} bytes")
+            check_most(name, sum(part.file_size for part in parts), LARGEST_ARCHIVE, "bytes when it is unpacked")
             for part in parts:
                 if _is_outside(part.filename):
                     raise InputError(f"{name}: has a part {part.filename!r}, which is outside its folder")
@@ -178,13 +176,9 @@ def _translate_word_part(data: bytes, name: str) -> DocumentPlan:
     return serialize_xml(root)
 
 
-def _translate_drawing_part(data: bytes, name: str) -> DocumentPlan:
-    """The titles and labels of a chart or diagram."""
-    root = parse_xml(data, name)
-    labels = list(root.iter(DRAWING + "t"))
-    for label, answer in zip(labels, (yield [Marked(label.text or "") for label in labels])):
-        label.text = answer.text
-    return serialize_xml(root)
+def _translate_labels(data: bytes, name: str) -> DocumentPlan:
+    """The titles and labels of a chart, a diagram or a table of contents."""
+    return (yield from _translate_elements(parse_xml(data, name), LABELS, frozenset()))
 
 
 def translate_properties_part(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
@@ -323,14 +317,15 @@ def _split_run(run: Element) -> None:
     content = [child for child in run if child.tag not in IGNORED_ELEMENTS]
     groups = [list(group) for _, group in groupby(content, key=lambda child: child.tag in TEXT_ELEMENTS or id(child))]
     properties = run.find(WORD + "rPr")
-    for group in groups if len(groups) > 1 else ():
+    if len(groups) < 2:
+        return
+    for group in groups:
         group_run = run.makeelement(run.tag, run.attrib)
         if properties is not None:
             group_run.append(copy.deepcopy(properties))
         group_run.extend(group)
         run.addprevious(group_run)
-    if len(groups) > 1:
-        run.getparent().remove(run)
+    run.getparent().remove(run)
 
 
 def _gather_fields(parent: Element) -> None:

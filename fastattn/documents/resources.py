@@ -3,17 +3,16 @@
 import html
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fastattn.documents.catalogs import translate_messages
+from fastattn.documents.catalogs import translate_messages, translate_values
 from fastattn.documents.html import match_tags
-from fastattn.documents.marks import Marked
 from fastattn.documents.markup import Paragraph, Piece, edits_of
-from fastattn.documents.tables import string_spans
-from fastattn.documents.tagged import XmlToken, xml_tokens
-from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, lines_of
+from fastattn.documents.tables import quoted, string_spans
+from fastattn.documents.tagged import whole_piece, xml_tokens
+from fastattn.documents.texts import DocumentPlan, SourceText, decode_text, lines_of
 from fastattn.documents.xml import Element, local_name, parse_xml
 from fastattn.errors import InputError
 
@@ -35,22 +34,6 @@ _MESSAGE_FORMAT = re.compile(r"\{\d+(?:,[^{}]*)?\}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z\d]+)*")
 _ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|()([\s\S]))")
 _ANDROID_ENCLOSING = frozenset("a annotation b big em font i small strike strong sub sup tt u".split())
-
-
-def _translate_values(
-    page: str,
-    values: Sequence[SourceText],
-    source_of: Callable[[SourceText, str], str],
-    edits: Sequence[tuple[int, int, str]] = (),
-) -> Generator[list[Marked], list[Marked], str]:
-    """The page with translated values.
-
-    source_of  (value, its translation) -> the translation as the form writes it
-    edits      (start, end, text) of other changes of the page
-    """
-    translations = yield from translate_messages(value.text for value in values)
-    changed = ((value, text) for value, text in zip(values, translations) if text != value.text)
-    return apply_edits(page, [*edits, *((value.start, value.end, source_of(value, text)) for value, text in changed)])
 
 
 def _unescape(text: str, escape: "re.Pattern[str]") -> str:
@@ -84,7 +67,7 @@ def translate_properties(data: bytes, name: str) -> DocumentPlan:
         return source if not writes_escapes else "".join(map(_java_escape, source))
 
     values = [SourceText(*match.span("value"), text_of(match["value"])) for match in _PROPERTY.finditer(page)]
-    return (yield from _translate_values(page, values, source_of)).encode(encoding)
+    return (yield from translate_values(page, values, source_of)).encode(encoding)
 
 
 def _doubles_apostrophes(text: str) -> bool:
@@ -110,7 +93,7 @@ def translate_strings(data: bytes, name: str) -> DocumentPlan:
     def source_of(_: SourceText, text: str) -> str:
         return "".join(_ESCAPES.get(character, character) for character in text).replace('"', '\\"')
 
-    return (yield from _translate_values(page, values, source_of)).encode()
+    return (yield from translate_values(page, values, source_of)).encode()
 
 
 def translate_json(data: bytes, name: str, language: str | None = None) -> DocumentPlan:
@@ -123,12 +106,8 @@ def translate_json(data: bytes, name: str, language: str | None = None) -> Docum
             edits.append((start, end, json.dumps(language)))
         elif not any(isinstance(part, str) and part.startswith("@") for part in path):
             values.append(SourceText(start, end, json.loads(page[start:end])))
-    page = yield from _translate_values(page, values, lambda _, text: _quoted(text), edits)
+    page = yield from translate_values(page, values, lambda _, text: quoted(text), edits)
     return page.encode("utf-8", "surrogatepass")
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _parse_json(page: str, name: str) -> Any:
@@ -186,41 +165,48 @@ def translate_android(data: bytes, name: str) -> DocumentPlan:
     tokens = xml_tokens(page)
     closers = match_tags([(token.kind, token.name) for token in tokens])
     starts = list(accumulate((len(token.source) for token in tokens), initial=0))
-    tags = (number for number, token in enumerate(tokens) if token.kind in ("open", "alone"))
-    paragraphs = [
-        Paragraph(starts[number + 1], list(_android_pieces(tokens, closers, number + 1, closers[number])))
-        for number, element in zip(tags, root.iter("*"))
-        if number in closers and _is_android_text(element)
-    ]
-    return apply_edits(page, (yield from edits_of(page, paragraphs, _android_source))).encode(
-        encoding, "xmlcharrefreplace"
-    )
+    tags = (number for number, token in enumerate(tokens) if token.name and token.kind != "close")
+    paragraphs, values = list[Paragraph](), list[SourceText]()
+    for number, element in zip(tags, root.iter("*")):
+        if number in closers and _is_android_text(element):
+            start, end = number + 1, closers[number]
+            if len(element) == 0 and re.search("</?[a-z]", element.text or ""):  # HTML as text
+                values.append(SourceText(starts[start], starts[end], _android_text(element.text)))
+            else:
+                paragraphs.append(Paragraph(starts[start], list(_android_pieces(tokens, closers, start, end))))
+
+    def source_of(value: SourceText, text: str) -> str:
+        is_section = "<![CDATA[" in page[value.start : value.end] and "]]>" not in text
+        return f"<![CDATA[{html.unescape(_android_source(text))}]]>" if is_section else _android_source(text)
+
+    edits = yield from edits_of(page, paragraphs, _android_source)
+    page = yield from translate_values(page, values, source_of, edits)
+    return page.encode(encoding, "xmlcharrefreplace")
 
 
-def _android_pieces(tokens: Sequence[XmlToken], closers: dict[int, int], number: int, end: int) -> Iterator[Piece]:
+def _android_pieces(tokens: Sequence[Piece], closers: dict[int, int], number: int, end: int) -> Iterator[Piece]:
     """Pieces of the tokens [number, end); inner elements that are no part of the sentence stay, such as xliff:g."""
     while number < end:
         token, stop = tokens[number], number + 1
-        kind, text = token.kind, token.text
         if token.source.startswith("<![CDATA["):
-            kind, text = "text", token.source[9:-3]
-        elif kind not in ("text", "close") and token.name.rpartition(":")[2] not in _ANDROID_ENCLOSING:
-            kind, stop = "alone", closers.get(number, number) + 1
-            text = "".join(inner.text for inner in tokens[number:stop])
-        source = "".join(inner.source for inner in tokens[number:stop])
-        yield Piece(kind, source, _android_text(text), token.name)
+            token = Piece("text", token.source, token.source[9:-3])
+        elif token.kind not in ("text", "close") and token.name.rpartition(":")[2] not in _ANDROID_ENCLOSING:
+            stop = closers.get(number, number) + 1
+            token = whole_piece(tokens[number:stop])
+        yield token._replace(text=_android_text(token.text))
         number = stop
 
 
 def _is_android_text(element: Element) -> bool:
-    parent = element.getparent()
-    is_item = local_name(element) == "item" and local_name(parent) in ("string-array", "plurals")
-    stays = any(part.get("translatable") == "false" for part in (element, *element.iterancestors()))
+    ancestors = list(element.iterancestors())
+    is_item = local_name(element) == "item" and local_name(ancestors[0]) in ("string-array", "plurals")
+    is_inner = any(local_name(outer) in ("string", "item") for outer in ancestors)
+    stays = is_inner or any(part.get("translatable") == "false" for part in (element, *ancestors))
     return (is_item or local_name(element) == "string") and not stays and not (element.text or "").startswith("@")
 
 
 def _android_text(source: str) -> str:
-    text = re.sub(r"\s+", " ", source)  # blanks are one, and a bare quote is none
+    text = re.sub(r"[ \t\r\n]+", " ", source)  # blanks are one, and a bare quote is none
     return _unescape(re.sub(r"(\\.)|\"", r"\1", text), _ANDROID_ESCAPE)
 
 
@@ -257,9 +243,9 @@ def translate_yaml(data: bytes, name: str, language: str | None = None) -> Docum
         style = styles.get(value.start)
         if style is None or (style == "" and _is_plain(text)):
             return text
-        return "'" + text.replace("'", "''") + "'" if style == "'" and "\n" not in text else _quoted(text)
+        return "'" + text.replace("'", "''") + "'" if style == "'" and "\n" not in text else quoted(text)
 
-    return (yield from _translate_values(page, values, source_of, edits)).encode()
+    return (yield from translate_values(page, values, source_of, edits)).encode()
 
 
 def _yaml_texts(roots: list[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ import unicodedata
 from typing import NamedTuple
 
 from fastattn.documents.marks import Marked, untranslated_text
-from fastattn.documents.markup import Paragraph, Piece, written
+from fastattn.documents.markup import Paragraph, Piece, text_piece, written
 from fastattn.documents.texts import DocumentPlan, break_into_lines, decode_text, lines_of
 
 # Directives whose content is translated, and those of them whose argument is a text too.
@@ -13,12 +13,9 @@ _TITLED = frozenset(
     "admonition attention caution danger error footer header hint important note rubric seealso sidebar tip topic "
     "warning".split()
 )
-_CONTENT = frozenset(
-    (
-        *_TITLED,
-        *"compound container deprecated epigraph figure glossary highlights "
-        "list-table only pull-quote versionadded versionchanged versionremoved".split(),
-    )
+_CONTENT = _TITLED.union(
+    "compound container deprecated epigraph figure glossary highlights list-table only pull-quote versionadded "
+    "versionchanged versionremoved".split()
 )
 # Directives whose argument is a signature, which stays, and whose content, behind a blank line, is translated.
 _SIGNED = re.compile(
@@ -34,10 +31,11 @@ _PREFIX = re.compile(
 )
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _TABLE = re.compile(r"\+[-=+]+\+[ \t]*$|=+(?:[ \t]+=+)+[ \t]*$")
+# Escaped blanks belong to the markup beside them, and are shown if a letter stands before; other escapes are signs.
 _INLINE = re.compile(
-    r"(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
-    r"|(?P<shown>``.+?``(?!`)(?:\\[ ])?|\|[^\s|][^|\n]*\|_{0,2}|\[[^\[\]\s]+\]_"
-    r"|:[\w:.+-]{1,60}:`[^`]+`|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w)|\\.)",
+    r"(?:\\[ ])?(?:(?P<open>\*\*(?=\S)|(?<![\w*])\*(?=[^\s*])|(?::[\w:.+-]{1,60}:)?`(?=[^`<]*[^`<\s][ \n]*<[^`>]+>`))"
+    r"|(?P<shown>``.+?``(?!`)|\|[^\s|][^|\n]*\|_{0,2}|\[[^\[\]\s]+\]_|:[\w:.+-]{1,60}:`[^`]+`"
+    r"|`[^`]+`(?:_{1,2}|:[\w:.+-]{1,60}:)?|(?<![\w.-])[\w.-]{0,200}\w__?(?!\w))(?:\\[ ])?)|\\.",
     re.DOTALL,
 )
 _CLOSERS = {
@@ -89,6 +87,7 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
         line = lines[number]
         text, indent = line.strip(), _indent(line)
         directive = _DIRECTIVE.match(text)
+        directive_name = directive["name"].lower() if directive else ""
         if not text:
             number += 1
         elif heading := _heading(lines, number):
@@ -96,19 +95,18 @@ def _read_blocks(lines: list[str], paragraphs: list[TextBlock], untranslated: li
             number = max(heading.last, *heading.adornments) + (heading.adornments[-1] >= heading.last)
         elif re.fullmatch(r":(?:[^:\\`]|\\.)+:", text):  # a field's name
             number += 1
-        elif directive and (
-            (is_content := directive["name"].lower() in _CONTENT) or _SIGNED.fullmatch(directive["name"])
-        ):
-            if directive["name"].lower() in _TITLED and text[directive.end() :]:
+        elif directive and (directive_name in _CONTENT or _SIGNED.fullmatch(directive["name"])):
+            if directive_name in _TITLED and text[directive.end() :]:
                 paragraphs.append(_paragraph(lines, number, indent + directive.end(), indent))
                 number = paragraphs[-1].last
             else:
                 number += 1
-            kept = r"\s+:[\w-]+:(?:\s|$)" if is_content else rf"\s{{{indent + 1},}}\S"
+            kept = r"\s+:[\w-]+:(?:\s|$)" if directive_name in _CONTENT else rf"\s{{{indent + 1},}}\S"
             while number < len(lines) and re.match(kept, lines[number]):
                 number += 1
         elif _EXPLICIT.match(text) and not _PREFIX.match(text):
             end = _block_end(lines, number + 1, indent)
+            # A target, or a comment without a text, ends at a blank line, and not with what is indented.
             is_short = text.startswith(("__", ".. _")) or (text == ".." and not "".join(lines[number + 1 : number + 2]))
             number = next((n for n in range(number, end) if is_short and not lines[n].strip()), end)
         elif _TABLE.match(text) or text.startswith(">>>"):
@@ -143,13 +141,8 @@ def _heading(lines: list[str], number: int) -> TextBlock | None:
 def _paragraph(lines: list[str], first: int, column: int, indent: int) -> TextBlock:
     """The paragraph from a line's column on, with the lines below it that have the indent."""
     last = first + 1
-    while (
-        last < len(lines)
-        and lines[last].strip()
-        and _indent(lines[last]) == indent
-        and not _PREFIX.match(lines[last], indent)
-    ):
-        if _EXPLICIT.match(lines[last], indent) or _heading(lines, last):
+    while last < len(lines) and lines[last].strip() and _indent(lines[last]) == indent:
+        if any(begin.match(lines[last], indent) for begin in (_PREFIX, _EXPLICIT)) or _heading(lines, last):
             break
         last += 1
     return TextBlock(first, last, column)
@@ -185,20 +178,17 @@ def _marked(text: str) -> Marked:
     pieces, position = list[Piece](), 0
     for match in _INLINE.finditer(text):
         opening = match["open"]
-        closer = (
-            _CLOSERS[opening.rpartition(":")[2]].search(text, match.end(), match.end() + LONGEST) if opening else None
-        )
+        closing = _CLOSERS[opening.rpartition(":")[2]] if opening else None
+        closer = closing.search(text, match.end(), match.end() + LONGEST) if closing else None
         if match.start() < position or (opening and closer is None):
             continue
-        pieces.append(_text_piece(text[position : match.start()]))
+        pieces.append(text_piece(text[position : match.start()]))
         position = closer.end() if closer else match.end()
         if closer:
-            inner = _text_piece(text[match.end() : closer.start()])
+            inner = text_piece(text[match.end() : closer.start()])
             pieces += [Piece("open", match[0]), inner, Piece("close", closer[0])]
         else:
-            pieces.append(Piece("alone", match[0], match[0].removeprefix("\\").removesuffix("\\ ")))
-    return Paragraph(0, [*pieces, _text_piece(text[position:])]).marked()
-
-
-def _text_piece(text: str) -> Piece:
-    return Piece("text", text, text)
+            blank = " " * match[0].startswith("\\ ")
+            shown = f"{blank}{match['shown']}{blank * match[0].endswith(' ')}" if match["shown"] else match[0][1:]
+            pieces.append(Piece("alone", match[0], shown))
+    return Paragraph(0, [*pieces, text_piece(text[position:])]).marked()

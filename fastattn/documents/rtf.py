@@ -9,9 +9,10 @@ from fastattn.errors import InputError
 
 _BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
 _TOKEN = re.compile(
-    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<bytes>(?:\\'[0-9A-Fa-f]{2})+)|(?P<line>\\(?:\r\n?|\n))|(?P<symbol>\\[^A-Za-z])"
+    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<text>(?:\\'[0-9A-Fa-f]{2}|[^\\{}])+)"
+    r"|(?P<line>\\(?:\r\n?|\n))|(?P<symbol>\\[^A-Za-z])"
     rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|bin\d|(?:{'|'.join(_BREAKS)})\b))[A-Za-z]+-?\d*(?: |\r?\n)?)*)"
-    r"|(?P<close>\})|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?)(?: |\r?\n)?|(?P<text>[^\\{}]+)|(?P<other>.)",
+    r"|(?P<close>\})|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?)(?: |\r?\n)?|(?P<other>.)",
     re.DOTALL,
 )
 # Groups whose text is no part of the document, or of the sentence.
@@ -75,11 +76,9 @@ def _paragraphs(page: str, position: int, end: int, encoding: str, notes: list[t
             case "unicode":
                 stop, text = _unicode(page, match, fallback_lengths[-1])
                 piece = Piece("text", page[position:stop], text)
-            case "bytes":
-                piece = Piece("text", source, bytes.fromhex(source.replace("\\'", "")).decode(encoding, "replace"))
-            case "text":
-                text = re.sub(r"[\r\n]+", "", source).encode("latin-1").decode(encoding, "replace")
-                piece = Piece("text", source, text)
+            case "text":  # the second byte of a character may be a letter
+                raw = re.sub(r"\\'(..)", lambda escape: chr(int(escape[1], 16)), re.sub(r"[\r\n]+", "", source))
+                piece = Piece("text", source, raw.encode("latin-1").decode(encoding, "replace"))
             case "number":
                 if match["word"] == "uc":
                     fallback_lengths[-1] = min(9, int(match["number"] or 1))
@@ -106,19 +105,12 @@ def _word_piece(source: str, word: str, number: str) -> Piece:
 
 def _unicode(page: str, match: "re.Match[str]", fallback_length: int) -> tuple[int, str]:
     """(where an escape ends behind its fallback, its character); the two halves of a character are one."""
-    units, position = list[int](), match.end()
-    following: re.Match[str] | None = match
-    while following is not None and following.lastgroup == "unicode" and len(units) < 2:
-        unit = int(following["unicode"]) & 0xFFFF
-        if units and not 0xDC00 <= unit < 0xE000:
-            break
-        units.append(unit)
-        position = following.end()
-        for _ in range(fallback_length):
-            fallback = re.compile(r"\\'[0-9A-Fa-f]{2}|[^\\{}]").match(page, position)
-            position = fallback.end() if fallback else position
-        following = _TOKEN.match(page, position) if 0xD800 <= unit < 0xDC00 else None
-    return position, b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "replace")
+    fallback = re.compile(rf"(?:\\'[0-9A-Fa-f]{{2}}|[^\\{{}}]){{0,{fallback_length}}}")
+    unit, position = int(match["unicode"]) & 0xFFFF, fallback.match(page, match.end()).end()  # type: ignore[union-attr]
+    text, half = chr(unit), _TOKEN.match(page, position) if 0xD800 <= unit < 0xDC00 else None
+    if half and half["unicode"] and 0xDC00 <= int(half["unicode"]) & 0xFFFF < 0xE000:
+        position, text = _unicode(page, half, fallback_length)[0], text + chr(int(half["unicode"]) & 0xFFFF)
+    return position, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _group_end(page: str, start: int) -> int:

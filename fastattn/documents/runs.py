@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from functools import partial
 
-from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks
+from fastattn.documents.marks import Mark, Marked, join_marked, split_at_marks, untranslated_text
 from fastattn.documents.office import XML_SPACE, Readers, format_of, translate_archive, translate_properties_part
 from fastattn.documents.texts import DocumentPlan
 from fastattn.documents.xml import Element, local_name, parse_xml, serialize_xml
@@ -45,13 +45,13 @@ def _read_table(data: bytes, name: str, heads: set[str]) -> DocumentPlan:
     yield []
     for column in parse_xml(data, name).iter("{*}tableColumn"):
         texts = [column.get(key, "") for key in ("name", "totalsRowLabel")]
-        heads |= {re.sub("_x000[aA]_", "\n", text) for text in texts}
+        heads |= {re.sub("(_x000[dD]_)?_x000[aA]_", "\n", text) for text in texts}
     return data
 
 
 def _part(data: bytes, name: str, paragraphs: frozenset[str], excluded: Set[str] = frozenset()) -> DocumentPlan:
     """A part of an archive. paragraphs: names of the elements that hold runs; excluded: texts that stay."""
-    if paragraphs == INLINE and b"is>" not in data:  # as in most sheets, which may be large
+    if paragraphs == INLINE and b"is>" not in data and b"i\0s" not in data:  # as in most sheets, which may be large
         return data
     root = parse_xml(data, name)
     elements = list(root.iter())
@@ -59,9 +59,11 @@ def _part(data: bytes, name: str, paragraphs: frozenset[str], excluded: Set[str]
         (element, key) for element in elements for key in READ.get(local_name(element), ()) if element.get(key)
     ]
     run_paragraphs = [RunParagraph(element) for element in elements if local_name(element) in paragraphs]
+    kept = [paragraph.texts[0].text for paragraph in run_paragraphs if paragraph.texts[0].text in excluded]
     run_paragraphs = [paragraph for paragraph in run_paragraphs if paragraph.texts[0].text not in excluded]
     texts = [text for paragraph in run_paragraphs for text in paragraph.texts]
-    answers = iter((yield [Marked(element.get(key)) for element, key in attributes] + texts))
+    texts = [Marked(element.get(key)) for element, key in attributes] + texts + [*map(untranslated_text, kept)]
+    answers = iter((yield texts))
     for element, key in attributes:
         element.set(key, next(answers).text)
     for paragraph in run_paragraphs:
@@ -84,16 +86,15 @@ class RunParagraph:
         usual_format = lengths.most_common(1)[0][0] if lengths else b""
         self._sample = next((run for run, run_format in formats.items() if run_format == usual_format), None)
         text, marks = "", list[Mark]()
-        first = next((number for number, child in enumerate(element) if _is_inline(child)), len(element))
-        self._children = [child for child in list(element)[first:] if _is_inline(child)]
+        self._first = next((number for number, child in enumerate(element) if _is_inline(child)), len(element))
+        self._children = [child for child in list(element)[self._first :] if _is_inline(child)]
         for child in self._children:
             text_element = _text_element(child)
-            run_text = "" if text_element is None else text_element.text or ""
+            run_text = "" if text_element is None else (text_element.text or "").replace("_x000D_\n", "\n")
             if text_element is None or formats[child] != usual_format:
                 marks.append(Mark(len(text), len(text) + len(run_text), child))
             text += run_text
         self.texts = split_at_marks(Marked(text, tuple(marks)), lambda tag: local_name(tag) == "br")
-        self._first = first
 
     def write(self, answers: Sequence[Marked]) -> None:
         """Put translations in place of the texts; a paragraph with none that changes stays as it is."""
@@ -101,28 +102,23 @@ class RunParagraph:
             return
         for child in self._children:
             self._element.remove(child)
-        run: Element = None  # the one whose mark is open
-        last: Element = None
-        plain: Element = None  # ``last``, if it has the usual format: what follows it there joins it
+        runs, run, is_usual = list[Element](), None, False  # run: that whose mark is open
         for kind, text, tag in join_marked(answers).pieces():
             if kind == "close":
                 run = None
-                continue
-            if kind != "open" and not text:
-                continue
-            target = plain if run is None else run
-            if kind == "open" or target is None or _text_element(target) is None:
-                new_run = tag if kind == "open" else copy.deepcopy(self._sample)
-                if last is None:
-                    self._element.insert(self._first, new_run)
-                else:
-                    last.addnext(new_run)
-                last, plain = new_run, None if kind == "open" else new_run
-                run = tag if kind == "open" else run
-                if _text_element(new_run) is not None:
-                    _set_text(new_run, text)
-            else:
+            elif kind == "open":
+                runs.append(tag)
+                run, is_usual = tag, False
+                if _text_element(run) is not None:
+                    _set_text(run, "")
+            elif text:
+                in_mark = run is not None and _text_element(run) is not None
+                if not in_mark and not is_usual:
+                    runs.append(copy.deepcopy(self._sample))
+                    _set_text(runs[-1], "")
+                target, is_usual = run if in_mark else runs[-1], not in_mark
                 _set_text(target, (_text_element(target).text or "") + text)
+        self._element[self._first : self._first] = runs
 
 
 def _is_inline(element: Element) -> bool:

@@ -2,8 +2,8 @@
 
 import re
 
-from fastattn.documents.html import match_tags
-from fastattn.documents.marks import Marked, marked_from_tags
+from fastattn.documents.marks import Marked
+from fastattn.documents.markup import Paragraph, Piece, text_piece, written
 from fastattn.documents.texts import DocumentPlan, apply_edits, break_into_lines, decode_text, lines_of
 from fastattn.errors import InputError
 
@@ -29,8 +29,7 @@ def translate_subtitles(data: bytes, name: str) -> DocumentPlan:
     for spans, source, answer in zip(sentences, texts, (yield texts)):
         if answer == source:
             continue  # the lines stay byte for byte
-        text = "".join(tags[kind == "close"] if tags else text for kind, text, tags in answer.pieces())
-        lines = break_into_lines(text, [end - start for start, end in spans])
+        lines = break_into_lines(written(answer, str), [end - start for start, end in spans])
         edits += [(*span, line) for span, line in zip(spans, lines)]
     return apply_edits(page, edits).encode()
 
@@ -65,14 +64,13 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
 
 def _marked(source: str) -> Marked:
     """The text of a sentence, with a mark around the text of each pair of tags, and a mark at each single tag."""
-    pieces = _TAG.split(source)  # texts and tags, in turn
-    kinds = ["text" if n % 2 == 0 else "close" if piece.startswith("</") else "open" for n, piece in enumerate(pieces)]
-    closers = match_tags([(kind, _NAME.sub(r"\1", piece)) for kind, piece in zip(kinds, pieces)])
-
-    def tag_of(tag: int, closer: int | None) -> tuple[str, str]:
-        return pieces[tag], "" if closer is None else pieces[closer]
-
-    return marked_from_tags(kinds, closers, lambda n, *_: "" if n % 2 else pieces[n], tag_of)
+    pieces = [
+        Piece("close" if part.startswith("</") else "open", part, "", _NAME.sub(r"\1", part))
+        if n % 2
+        else text_piece(part)
+        for n, part in enumerate(_TAG.split(source))
+    ]
+    return Paragraph(0, pieces).marked(overlaps=True)
 
 
 _EVENT = re.compile(r"^Dialogue:((?:[^,\r\n]*,){9})(?P<text>[^\r\n]*)", re.MULTILINE)
@@ -95,7 +93,9 @@ def translate_ass(data: bytes, name: str) -> DocumentPlan:
     edits = list[tuple[int, int, str]]()
     for span, parts, source, answer in zip(spans, lines, texts, (yield texts)):
         if answer != source:
-            text = "".join(tag.replace(" ", "\0") if kind == "open" else text for kind, text, tag in answer.pieces())
+            text = "".join(
+                tags[0].replace(" ", "\0") if tags and kind == "open" else text for kind, text, tags in answer.pieces()
+            )
             lengths = [len(_OVERRIDE.sub("", part)) for part in parts]
             edits.append((*span, r"\N".join(break_into_lines(text, lengths)).replace("\0", " ")))
     return apply_edits(page, edits).encode()
@@ -103,6 +103,5 @@ def translate_ass(data: bytes, name: str) -> DocumentPlan:
 
 def _with_overrides(source: str) -> Marked:
     """A text with a mark at the position of each tag between braces."""
-    pieces = _OVERRIDE.split(source.replace(r"\h", "\xa0"))
-    kinds = ["tag" if number % 2 else "text" for number in range(len(pieces))]
-    return marked_from_tags(kinds, {}, lambda n, *_: "" if n % 2 else pieces[n], lambda tag, _: pieces[tag])
+    parts = _OVERRIDE.split(source.replace(r"\h", "\xa0"))
+    return Paragraph(0, [Piece("alone", part) if n % 2 else text_piece(part) for n, part in enumerate(parts)]).marked()

@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from fastattn.documents.marks import Marked
-from fastattn.documents.texts import DocumentPlan, SourceText, apply_edits, decode_text, lines_of
+from fastattn.documents.catalogs import translate_values
+from fastattn.documents.texts import DocumentPlan, SourceText, decode_text, lines_of
 from fastattn.errors import InputError
 
 Path = tuple[str | int, ...]
+quoted = partial(json.dumps, ensure_ascii=False)
 
 
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> DocumentPlan:
@@ -21,13 +23,8 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     header = [cell.text for cell in rows[0]] if rows else []
     columns = dict.fromkeys(_column(field, header, by_number, name) for field in fields)
     cells = [row[column] for row in rows[not by_number :] for column in columns if column < len(row)]
-    answers = yield [Marked(cell.text) for cell in cells]
-    edits = [
-        (cell.start, cell.end, _cell_source(page, cell, answer.text, delimiter))
-        for cell, answer in zip(cells, answers)
-        if answer.text != cell.text
-    ]
-    return apply_edits(page, edits).encode("utf-8", "surrogatepass")
+    page = yield from translate_values(page, cells, lambda cell, text: _cell_source(page, cell, text, delimiter))
+    return page.encode("utf-8", "surrogatepass")
 
 
 def _cell_source(page: str, cell: SourceText, text: str, delimiter: str) -> str:
@@ -106,13 +103,9 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Docum
         position += len(line)
     if page.strip() and not texts:
         raise InputError(f"{name}: no record has a text in {' or '.join(fields)}")
-    answers = yield [Marked(text) for text in texts.values()]
-    edits = [
-        (*span, json.dumps(answer.text, ensure_ascii=False))
-        for (span, text), answer in zip(texts.items(), answers)
-        if answer.text != text
-    ]
-    return apply_edits(page, edits).encode("utf-8", "surrogatepass")
+    values = [SourceText(*span, text) for span, text in texts.items()]
+    page = yield from translate_values(page, values, lambda _, text: quoted(text))
+    return page.encode("utf-8", "surrogatepass")
 
 
 def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:

@@ -3,11 +3,12 @@
 import html
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from fastattn.documents.html import match_tags
-from fastattn.documents.marks import Marked, marked_from_tags
-from fastattn.documents.texts import DocumentPlan, decode_text
+from fastattn.documents.markup import Paragraph, Piece, edits_of
+from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
 
 # The beginning of a section that stays whole -> its end.
 _SECTIONS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<!": ">"}
@@ -31,54 +32,50 @@ class XmlRules(NamedTuple):
     ignored: frozenset[str] = frozenset()
 
 
-class XmlToken(NamedTuple):
-    """A piece of the source, and the text that a reader sees; kinds: "open", "close", "alone", "kept", "text"."""
-
-    kind: str
-    name: str
-    source: str
-    text: str = ""
-
-
 OUTLINE = XmlRules()
 
 
 def translate_xml(data: bytes, name: str, rules: XmlRules = OUTLINE) -> DocumentPlan:
     """Translate the text's sentences; attributes, comments and CDATA stay."""
-    tokens = xml_tokens(decode_text(data, name))
+    page = decode_text(data, name)
+    tokens = xml_tokens(page)
     closers = match_tags([(token.kind, token.name) for token in tokens])
-    inline, sentences, index = _inline_names(tokens, closers, rules), [list[XmlToken]()], 0
+    inline, sentences, position, index = _inline_names(tokens, closers, rules), [Paragraph(0, [])], 0, 0
     while index < len(tokens):
         token, end = tokens[index], index + 1
         if token.name in rules.ignored and token.kind == "open":
             end = closers.get(index, index) + 1
-            source, text = map("".join, zip(*((inner.source, inner.text) for inner in tokens[index:end])))
-            sentences[-1].append(XmlToken("kept", token.name, source, text))
-        elif token.kind in ("text", "alone", "kept") or token.name in inline:
-            sentences[-1].append(token)
+            token = whole_piece(tokens[index:end])
+        position += len(token.source)
+        if token.kind in ("text", "alone") or token.name in inline:
+            sentences[-1].pieces.append(token)
         else:
-            sentences += [[token], []]
+            sentences.append(Paragraph(position, []))
         index = end
-    texts = [_marked(sentence) for sentence in sentences]
-    answers = yield texts
-    return "".join(map(_render_sentence, sentences, texts, answers)).encode()
+    return apply_edits(page, (yield from edits_of(page, sentences, partial(html.escape, quote=False), True))).encode()
 
 
-def xml_tokens(source: str) -> list[XmlToken]:
-    tokens, position, absent = list[XmlToken](), 0, set[str]()  # absent: ends of sections that do not follow any more
+def whole_piece(tokens: Sequence[Piece]) -> Piece:
+    """An element as a piece that stays."""
+    return Piece("alone", "".join(inner.source for inner in tokens), "".join(inner.text for inner in tokens))
+
+
+def xml_tokens(source: str) -> list[Piece]:
+    """Texts, tags, and what stays: sections and entities, which have no names."""
+    tokens, position, absent = list[Piece](), 0, set[str]()  # absent: ends of sections that do not follow any more
     while position < len(source):
-        end, kind, name = _section_end(source, position, absent), "kept", ""
+        end, kind, name = _section_end(source, position, absent), "alone", ""
         if end < 0 and (tag := _TAG.match(source, position)):
             end, kind, name = tag.end(), "open", _NAME.match(tag[0])[1]  # type: ignore[index]
             kind = "close" if tag[0].startswith("</") else "alone" if tag[0].endswith("/>") else kind
         if end >= 0:
-            tokens.append(XmlToken(kind, name, source[position:end]))
+            tokens.append(Piece(kind, source[position:end], "", name))
         else:
             end = source.find("<", position + 1)
             end = len(source) if end < 0 else end
             for number, piece in enumerate(_ENTITY.split(source[position:end])):
-                kind, text = ("kept", piece) if number % 2 else ("text", html.unescape(piece))
-                tokens += [XmlToken(kind, "", piece, text)] if piece else []
+                kind, text = ("alone", piece) if number % 2 else ("text", html.unescape(piece))
+                tokens += [Piece(kind, piece, text)] if piece else []
         position = end
     return tokens
 
@@ -96,7 +93,7 @@ def _section_end(source: str, position: int, absent: set[str]) -> int:
     return -1
 
 
-def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: XmlRules) -> frozenset[str]:
+def _inline_names(tokens: Sequence[Piece], closers: dict[int, int], rules: XmlRules) -> frozenset[str]:
     """The names of tags that do not end a sentence."""
     names = frozenset(token.name for token in tokens)
     if rules.outline:
@@ -113,22 +110,3 @@ def _inline_names(tokens: Sequence[XmlToken], closers: dict[int, int], rules: Xm
                     parents.append(number)
         names = frozenset(tokens[number].name for number, parent in parent_of.items() if parent in parents_of_text)
     return (names - rules.splitting) | rules.inside
-
-
-def _marked(sentence: Sequence[XmlToken]) -> Marked:
-    def tag_of(tag: int, closer: int | None) -> tuple[str, str]:
-        return sentence[tag].source, "" if closer is None else sentence[closer].source
-
-    pairs = match_tags([(token.kind, token.name) for token in sentence])
-    kinds = [token.kind if token.kind == "text" else "tag" for token in sentence]
-    return marked_from_tags(kinds, pairs, lambda number, *_: sentence[number].text, tag_of)
-
-
-def _render_sentence(sentence: Sequence[XmlToken], text: Marked, answer: Marked) -> str:
-    """A sentence's translation; an unchanged sentence stays byte for byte."""
-    if answer == text:
-        return "".join(token.source for token in sentence)
-    written = ""
-    for kind, piece, tags in answer.pieces():
-        written += tags[1] if kind == "close" else tags[0] if tags else html.escape(piece, quote=False)
-    return written

@@ -15,9 +15,9 @@ from fastattn.text.translation import is_spaceless
 
 # A document's translation in progress: it yields texts, is sent their translations, and returns the new document.
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
-MOST_TAGS = 2_000_000  # of a page, or of a part of an archive
 # Python's codecs that no document may name as its charset.
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
+MOST_TAGS = 1_000_000  # of a page, or of a part of an archive: in memory each takes a kilobyte, an attribute half of it
 
 
 class SourceText(NamedTuple):
@@ -45,10 +45,14 @@ def decode_text(data: bytes, name: str, charset: str = "utf-8") -> str:
     return text
 
 
+def check_most(name: str, number: int, most: int, things: str) -> None:
+    if number > most:
+        raise InputError(f"{name}: expected at most {most:,} {things}, it has {number:,}")
+
+
 def check_tags(data: bytes, name: str) -> None:
-    """InputError for more tags than the memory of an archive's bytes could hold as elements."""
-    if data.count(b"<") > MOST_TAGS:
-        raise InputError(f"{name}: has more than {MOST_TAGS:,} tags")
+    """InputError for more tags and attributes than fit into memory."""
+    check_most(name, data.count(b"<") + data.count(b"=") // 2, MOST_TAGS, "tags and pairs of attributes")
 
 
 def lines_of(text: str) -> list[str]:

@@ -108,8 +108,8 @@ def _starts(text: str) -> list[int]:
         ("%(name)r of %{user}, #{count}, {0[key]}", ["%(name)r", "%{user}", "#{count}", "{0[key]}"]),
         ("{{ a | b }} {{#if x}} {% include y %} {#x .y}", ["{{ a | b }}", "{{#if x}}", "{% include y %}", "{#x .y}"]),
         ("``a``, ``b`` and ``:c:`d```, ` or `e f`", ["``a``", "``b``", "``:c:`d```", "`e f`"]),
-        ("a &lt; b &#8217; c &nbsp;& d; e_x000D_ _x000D_", ["&lt;", "&#8217;", "&nbsp;", "_x000D_"]),
-        ("%#@count@ of %2$#@all.of@, %arg, a_x000D_", ["%#@count@", "%2$#@all.of@", "%arg"]),
+        ("a &lt; b &#8217; c &nbsp;& d; e_x000D_ _x000D_", ["&lt;", "&#8217;", "&nbsp;", "_x000D_", "_x000D_"]),
+        ("%#@count@ of %2$#@all.of@, %arg, a_x000D_", ["%#@count@", "%2$#@all.of@", "%arg", "_x000D_"]),
         ("%d%% of {0:,.2f} for %NAME% at __count__", ["%d", "%%", "{0:,.2f}", "%NAME%", "__count__"]),
     ],
 )

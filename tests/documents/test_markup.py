@@ -34,7 +34,19 @@ LATEX = [
     ),
     (r"\q{}a b", r"\q{}b a"),
     (r"a \href{x y}{b c} d", r"d \href{x y}{c b} a"),
-    ("a `b' c `d' e", "e \u2018d' c \u2018b' a"),
+    ("a `b' c `d' e", "e `d' c `b' a"),
+    ("a \\\\% c d\ne f", "a \\\\% c d\nf e"),
+    (r"a \\& b c", r"a \\& c b"),
+    (r"a \url{x%20}\footnote{b c} d", r"d a \url{x%20}\footnote{c b}"),
+    (r"a \verb|%|\footnote{b c} d", r"d \verb|%|\footnote{c b} a"),
+    (r"a \textcolor {red} {b c} d", r"d \textcolor {red} {c b} a"),
+    ("a \\href{u v}\n{b c} d", "d \\href{u v}\n{c b} a"),
+    (r"a \textcolor[rgb]{x y}{b c} \hyperref[x]{d e} {f}", r"{f} \hyperref[x]{e d} \textcolor[rgb]{x y}{c b} a"),
+    (r"\textcolor{red}b c", r"\textcolor{red}c b"),
+    (
+        "\\newcommand{\\x}[1]{\\title{#1 a b}}\\title{a \\# b}\n\\begin{document}",
+        "\\newcommand{\\x}[1]{\\title{#1 a b}}\\title{b \\# a}\n\\begin{document}",
+    ),
 ]
 
 
@@ -50,10 +62,13 @@ class Chinese(Backwards):
         yield from ("\u597d" for _ in texts)
 
 
-@pytest.mark.parametrize(("codec", "name"), [("latin-1", "latin1"), ("mac-roman", "applemac"), ("cp1252", "ansinew")])
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [("latin-1", "latin1"), ("mac-roman", "applemac"), ("cp1252", "ansinew"), ("mac-latin2", "macce")],
+)
 def test_a_latex_file_in_the_encoding_that_it_names(codec, name):
     page = "%% \\usepackage[utf8]{inputenc}\n\\usepackage[%s]{inputenc}\n\\begin{document}\n%s\n\\end{document}"
-    source, expected = page % (name, "a \xe9"), page % (name, "\xe9 a")
+    source, expected = page % (name, "a ``b\xe9'' c"), page % (name, "c ``b\xe9'' a")
     assert translate_document(Backwards(), source.encode(codec), "tex") == expected.encode(codec)
     assert translate_document(Backwards(), source.encode("utf-8-sig"), "tex") == expected.encode("utf-8-sig")
     assert translate_document(Chinese(), source.encode(codec), "tex") == (page % ("utf8", "\u597d")).encode()
@@ -84,6 +99,8 @@ RTF = [
         r"a b{\super\chftn{\footnote\pard {\super\chftn } c d}} e",
         r"e b{\super\chftn{\footnote\pard {\super\chftn } d c}} a",
     ),
+    (r"a b{\footnote c d{\footnote e f} g} h", r"h b{\footnote g d{\footnote e f} c} a"),
+    (r"a b{\footnote c d ", r"b a{\footnote d c "),
     (r"{\*\x{\footnote a b}}c d", r"{\*\x{\footnote a b}}d c"),
     (r"{\pict\bin5 }}{{a}a b\bin3 c}{ d", r"{\pict\bin5 }}{{a}d b\bin3 c}{ a"),
     (r"{\bin4 {a b}c d", r"{\bin4 {a b}d c"),
@@ -105,12 +122,21 @@ def test_rtf(source, expected):
 
 @pytest.mark.parametrize(
     ("number", "codec"),
-    [(10000, "mac-roman"), (28605, "iso8859-15"), (936, "gbk"), (65001, "utf-8"), (10029, "mac-latin2")],
+    [
+        (10000, "mac-roman"),
+        (28605, "iso8859-15"),
+        (936, "gbk"),
+        (65001, "utf-8"),
+        (10029, "mac-latin2"),
+        (932, "cp932"),
+    ],
 )
 def test_code_pages_of_rtf(number, codec):
+    """A double-byte character may be an escape and an ASCII letter, such as KATAKANA LETTER DI in code page 932."""
     page = "{{\\rtf1\\ansi\\ansicpg{} {}}}"
-    found = translate_document(Backwards(), page.format(number, "a \xfc").encode(codec), "rtf").decode()
-    assert found == page.format(number, "{\\uc1\\u252?} a")
+    source, expected = ("a \\'83a", 0x30C2) if number == 932 else ("a \xfc", 0xFC)
+    found = translate_document(Backwards(), page.format(number, source).encode(codec), "rtf").decode()
+    assert found == page.format(number, f"{{\\uc1\\u{expected}?}} a")
 
 
 RST = [
@@ -150,6 +176,9 @@ RST = [
     ("..\n\n  a b\n", "..\n\n  b a\n"),
     ("..\f a b\n", "..\f a b\n"),
     ("a ``:b:`c d``` e\n", "e ``:b:`c d``` a\n"),
+    ("H\\ :sub:`2`\\ O a b\n", "b a O\\ :sub:`2`\\ H\n"),
+    ("a :sub:`b`\\ c d\n", "d :sub:`b`\\ c a\n"),
+    ("a \\*b c\n", "c \\*b a\n"),
     ("a ``b``\\ c d\n", "d ``b``\\ c a\n"),
 ]
 

@@ -194,6 +194,7 @@ def test_what_is_damaged(monkeypatch):
     with_lzma = archive({"word/document.xml": bytes(range(256))}, packed=zipfile.ZIP_LZMA)
     monkeypatch.setattr(office, "LARGEST_ARCHIVE", 1 << 20)
     monkeypatch.setattr(texts, "MOST_TAGS", 7)
+    tags = "expected at most 7 tags and pairs of attributes"
     large = archive({"word/document.xml": b" " * (2 << 20)})
     assert len(large) < 5000
     for form, data, message in (
@@ -215,9 +216,10 @@ def test_what_is_damaged(monkeypatch):
         ),
         ("epub", archive({"META-INF/container.xml": "", "a\\..\\x": ""}), "which is outside its folder$"),
         ("epub", archive({"META-INF/container.xml": "", "c:x": ""}), "which is outside its folder$"),
-        ("docx", large, "^a: unpacked it is larger than 1,048,576 bytes$"),
-        ("docx", archive({"word/document.xml": "<a/>" * 8}), "^a, word/document.xml: has more than 7 tags$"),
-        ("epub", epub(one="<p>" * 8), "^a, one.xhtml: has more than 7 tags$"),
+        ("docx", large, "^a: expected at most 1,048,576 bytes when it is unpacked, it has 2,097,152$"),
+        ("docx", archive({"word/document.xml": "<a/>" * 8}), f"^a, word/document.xml: {tags}, it has 8$"),
+        ("docx", archive({"word/document.xml": f"<a{' b=1' * 20}/>"}), f"^a, word/document.xml: {tags}, it has 11$"),
+        ("epub", epub(one="<p>" * 8), f"^a, one.xhtml: {tags}, it has 8$"),
     ):
         with pytest.raises(InputError, match=message):
             translate_document(Backwards(), data, form, name="a")

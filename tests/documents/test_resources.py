@@ -62,17 +62,37 @@ ANDROID = [
     ("<plurals><item quantity='one'>a b</item></plurals>", "<plurals><item quantity='one'>b a</item></plurals>"),
     ('<string-array><item>"c d"</item></string-array>', "<string-array><item>d c</item></string-array>"),
     ('<color>a b</color><string/><string></string><string>"12"</string>', None),
-    ("<string>a &lt; &#233; b<!-- c --></string>", "<string>b \xe9 &lt; a<!-- c --></string>"),
+    ("<string>a &lt; &#233;\xe9 b<!-- c --></string>", "<string>b \xe9\xe9 &lt; a<!-- c --></string>"),
+    ("<string>a b <string>c d</string> e</string>", "<string>e <string>c d</string> b a</string>"),
+    (
+        r"""<string><![CDATA[<a href=\"x y\">It\'s b</a> d &lt;]]></string>""",
+        r"""<string><![CDATA[&lt; d <a href=\"x y\">b It\'s</a>]]></string>""",
+    ),
+    ("<string>&lt;b>a b&lt;/b> c</string>", "<string>c &lt;b&gt;b a&lt;/b&gt;</string>"),
     ("<string >a<![CDATA[ < b]]></string\n>", "<string >b &lt; a</string\n>"),
 ]
 
 
 @pytest.mark.parametrize(("source", "expected"), ANDROID)
-@pytest.mark.parametrize("head", ["", "\ufeff", "<?xml version='1.0'  encoding='ISO-8859-1' ?>\r\n<!-- a <b> -->"])
-def test_android(source, expected, head):
+@pytest.mark.parametrize(
+    ("encoding", "head"),
+    [
+        ("utf-8", ""),
+        ("utf-8", "\ufeff"),
+        ("latin-1", "<?xml version='1.0'  encoding='ISO-8859-1' ?>\r\n<!-- a <b> -->"),
+        ("utf-16", "<?xml version='1.0' encoding='UTF-16'?>\n"),
+    ],
+)
+def test_android(source, expected, encoding, head):
     page = head + "<resources\txmlns:x='urn:oasis:names:tc:xliff:document:1.2'>\r\n%s</resources>\r\n<!-- a b -->\n"
-    found = translate_document(Backwards(), (page % source).encode(), "android")
-    assert found.decode("latin-1" if "ISO" in head else "utf-8") == page % (expected or source)
+    found = translate_document(Backwards(), (page % source).encode(encoding), "android")
+    assert found.decode(encoding) == page % (expected or source)
+
+
+def test_blanks_of_android():
+    translator = Backwards()
+    translate_document(translator, b"<resources><string>5&#160;km\n  far</string></resources>", "android")
+    assert translator.seen == ["5\xa0km far"]
 
 
 CATALOG = {

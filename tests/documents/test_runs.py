@@ -41,7 +41,9 @@ def test_heads_of_tables_stay():
     parts: dict[str, str | bytes] = {**parts_of(xlsx(strings, '<row><c t="inlineStr"><is><t>a b</t></is></c></row>'))}
     columns = "<tableColumn name='a b'/><tableColumn name='c_x000a_d' totalsRowLabel='e f'/>"
     parts["xl/tables/table1.xml"] = f"<table {X} name='g h'><tableColumns>{columns}</tableColumns></table>"
-    found = parts_of(translate_document(Backwards(), archive(parts), "xlsx"))
+    document = translate_document(Backwards(), archive(parts), "xlsx")
+    found = parts_of(document)
+    assert document.kept_characters == len("abcdefab")
     assert "<is><t>a b</t></is>" in found["xl/worksheets/sheet1.xml"]
     assert found["xl/tables/table1.xml"] == parts["xl/tables/table1.xml"] and list(found) == list(parts)
     assert found["xl/sharedStrings.xml"].endswith(f"{strings.replace('g h', 'h g')}</sst>")
@@ -49,9 +51,17 @@ def test_heads_of_tables_stay():
 
 def test_line_ends_in_heads_of_tables_and_escapes_stay():
     strings = "<si><t>one two</t></si><si><t>six\nten</t></si><si><t>a b _x000D_</t></si><si><t>a b %s c</t></si>"
+    strings += "<si><t>a b_x000D_\nc d_x0009_e</t></si>"
     found = parts_of(translate_document(Backwards(), xlsx(strings, table1="one two", table2="six_x000a_ten"), "xlsx"))
     assert "<t>one two</t></si><si><t>six\nten</t>" in found["xl/sharedStrings.xml"]
-    assert (
-        "<si><t>_x000D_ b a</t></si><si><t xml:space='preserve'>c %s b a</t></si>".replace("'", '"')
-        in found["xl/sharedStrings.xml"]
-    )
+    assert "<si><t>_x000D_ b a</t></si>" in found["xl/sharedStrings.xml"]
+    assert '<si><t xml:space="preserve">c %s b a</t></si>' in found["xl/sharedStrings.xml"]
+    assert "<si><t>b a\nd_x0009_e c</t></si>" in found["xl/sharedStrings.xml"]
+
+
+def test_a_sheet_in_utf_16():
+    parts: dict[str, str | bytes] = {**parts_of(xlsx("", '<row><c t="inlineStr"><is><t>a b</t></is></c></row>'))}
+    head = "<?xml version='1.0' encoding='UTF-16'?>"
+    parts["xl/worksheets/sheet1.xml"] = f"{head}{parts['xl/worksheets/sheet1.xml']}".encode("utf-16")
+    found = parts_of(translate_document(Backwards(), archive(parts), "xlsx"))["xl/worksheets/sheet1.xml"]
+    assert "<t>b a</t>" in found.encode("utf-8", "surrogateescape").decode("utf-16")

@@ -20,6 +20,7 @@ def test_csv():
     assert translated("csv", CSV, "text", "more").count("y x") == 2
     assert translated("csv", CSV, "3") == CSV.replace("x y", "y x")
     assert translated("csv", "one two\n", "1") == "two one\n"
+    assert translated("csv", "<p>one <b>two</b></p>\n", "1") == "<p><b>two</b> one</p>\n"
     assert (
         translated("csv", "", "1") == ""
         and translated("csv", "\ufefftext\none two\n", "text") == "\ufefftext\ntwo one\n"
