@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -287,7 +288,11 @@ def _open_translator(
     wrappers, pair  options and languages for ``add_wrappers``
     """
     if prompt is None and "cache_precision" not in settings:
-        from fastattn.translation.translator import Translator
+        from fastattn.text.sentencepiece import start_early
+
+        for path in paths:
+            start_early(Path(path))
+        from fastattn.translation.translator import Translator  # takes as long as a sentencepiece model to load
 
         try:
             translators = [Translator(path, **settings) for path in paths]

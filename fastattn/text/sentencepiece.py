@@ -259,9 +259,11 @@ class SentencePiece:
 def start_loading(folder: Path) -> dict[bytes, SentencePiece]:
     """Start loading each sentencepiece model of a folder in the background: bytes of the file -> the model.
 
-    Meanwhile callers read the folder's other files. Raises nothing.
+    Meanwhile callers read the folder's other files. ``start_early`` may have started it. Raises nothing.
     """
-    models: dict[bytes, SentencePiece] = {}
+    if (models := _early.pop(folder, None)) is not None:
+        return models
+    models = {}
     with suppress(OSError, ValueError):
         names = [name for name in os.listdir(folder) if name.endswith(".spm") or name == "sentencepiece.model"]
         for file in [folder / name for name in sorted(names)[:MOST_PRELOADED]]:
@@ -269,6 +271,14 @@ def start_loading(folder: Path) -> dict[bytes, SentencePiece]:
                 data = file.read_bytes()
                 models.setdefault(data, SentencePiece(data, background=True))
     return models
+
+
+_early: dict[Path, dict[bytes, SentencePiece]] = {}  # by folder, until ``start_loading`` takes them
+
+
+def start_early(folder: Path) -> None:
+    """Start loading what the next ``start_loading`` of the folder returns, before slow imports."""
+    _early[folder] = start_loading(folder)
 
 
 def _tokenizer_error(error: Exception) -> TokenizerError:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
-from fastattn.text.sentencepiece import SentencePiece, start_loading
+from fastattn.text.sentencepiece import SentencePiece, start_early, start_loading
 from fastattn.text.subword_units import MosesUnits, SubwordUnits
 from tests import GOLDENS
 from tests.messages import refused
@@ -145,6 +145,9 @@ def test_the_models_of_a_folder_are_begun_and_no_more(tmp_path):
     assert models.keys() == {good, b"no model"}
     assert models[good].pieces("a b") == load("unigram").pieces("a b")
     assert start_loading(tmp_path / "a.spm") == start_loading(tmp_path / "nowhere") == {}
+    start_early(tmp_path)
+    (tmp_path / "b.spm").unlink()
+    assert [start_loading(tmp_path).keys() for _ in range(2)] == [{good, b"no model"}, {good, PLAIN}], "taken once"
 
 
 def told_again(word, codes, apart):
