@@ -46,7 +46,8 @@ def make_app(settings: ServerSettings) -> Any:
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error_class, _error_response)
-    known_paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
+    routes = [route for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)]
+    app.state.routes, known_paths = routes, {route.path for route in routes}
 
     def route_path(scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", scope["path"])
@@ -65,6 +66,9 @@ def _error_response(request: Request, error: Exception) -> Response:
         status, message = 400, describe(error.errors(), 1)  # places begin with "body" or the like
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
+        if status == 405:  # Starlette names the methods of one of the path's routes
+            fitting = (route for route in request.app.state.routes if route.path_regex.match(request.url.path))
+            headers["allow"] = ", ".join(sorted({method for route in fitting for method in route.methods}))
     elif isinstance(error, Refusal):
         status, message, headers = error.status, str(error), error.headers
     elif isinstance(error, QueueFullError):

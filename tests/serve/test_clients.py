@@ -349,6 +349,7 @@ def test_vectors_of_the_inference_server(monkeypatch):
             for path in ("/similarity", "/"):
                 assert asked.post(path, {"inputs": inputs})[1] == [0.0, 1.0]
             assert np.shape(asked.post("/", {"inputs": ["a", "b"]})[1]) == (2, 4)
+            assert asked.post("/", {"inputs": "a", "stream": 0})[0] == 400
             assert asked.post("/decode", {"ids": [1, 2]})[1] == ["text of [1, 2]"]
             long, query = {"inputs": "a " * 13}, {"inputs": "a " * 4, "prompt_name": "query"}
             prompted = {"inputs": "a " * 12}

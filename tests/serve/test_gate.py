@@ -104,6 +104,7 @@ def test_what_is_no_text_is_refused():
             status, content, _ = asked.raw("POST", "/translate", body, **JSON)
             assert status == 400 and json.loads(content)["error"], body
         assert asked.raw("GET", "/nothing")[0] == 404
+        assert asked.raw("PUT", "/v2/glossaries")[2]["allow"] == "GET, POST"
         assert asked.raw("DELETE", "/translate")[0] == 405
         with socket.create_connection(("127.0.0.1", asked.port)) as flood:
             flood.sendall(b"GET / HTTP/1.1\r\n" + b"x-flood: " + b"y" * 100_000)

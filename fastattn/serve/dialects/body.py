@@ -4,11 +4,11 @@ import json
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 from prometheus_client import Counter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fastattn.serve.service import Service
@@ -51,6 +51,16 @@ InjectedService = Annotated[Service, Depends(_service)]
 TokenIds = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1)]
 TextOrTexts = str | Texts
+
+
+def _check_bool(value: Any) -> Any:
+    if not isinstance(value, bool):  # Literal takes 0 for False
+        raise PydanticCustomError("bool_type", "Input should be a valid boolean")
+    return value
+
+
+OnlyFalse = Annotated[Literal[False], BeforeValidator(_check_bool)]
+OnlyTrue = Annotated[Literal[True], BeforeValidator(_check_bool)]
 
 
 def describe(problems: Sequence[Any], skipped: int = 0) -> str:

@@ -1,6 +1,6 @@
 """The routes of Hugging Face's text-embeddings-inference."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field, StrictBool
@@ -10,7 +10,16 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.serve.dialects.body import Body, InjectedService, TextOrTexts, Texts, TokenIds, as_list
+from fastattn.serve.dialects.body import (
+    Body,
+    InjectedService,
+    OnlyFalse,
+    OnlyTrue,
+    TextOrTexts,
+    Texts,
+    TokenIds,
+    as_list,
+)
 from fastattn.serve.service import ModelAnswers
 from fastattn.serve.settings import Refusal
 
@@ -70,12 +79,12 @@ class RootParameters(Body):
 class RootBody(Body):
     inputs: TextOrTexts | SimilarityInputs
     parameters: RootParameters = RootParameters()
-    stream: Literal[False] = False
+    stream: OnlyFalse = False
 
 
 class DecodeBody(Body):
     ids: Annotated[TokenIds | list[TokenIds], Field(min_length=1)]
-    skip_special_tokens: Literal[True] = True
+    skip_special_tokens: OnlyTrue = True
 
 
 class TokenizeBody(Body):

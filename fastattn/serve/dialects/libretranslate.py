@@ -11,7 +11,7 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.errors import InputError
-from fastattn.serve.dialects.body import Body, InjectedService, Texts, as_list
+from fastattn.serve.dialects.body import Body, InjectedService, OnlyFalse, Texts, as_list
 from fastattn.serve.service import AUTO, CALLER, DOCUMENT_FORMS, MOST_ALTERNATIVES
 from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
@@ -32,14 +32,14 @@ class MTranServerBody(Body):
     source: Annotated[str, Field(alias="from")]
     target: Annotated[str, Field(alias="to")]
     text: str
-    html: Literal[False] = False
+    html: OnlyFalse = False
 
 
 class MTranServerBatch(Body):
     source: Annotated[str, Field(alias="from")]
     target: Annotated[str, Field(alias="to")]
     texts: list[str]
-    html: Literal[False] = False
+    html: OnlyFalse = False
 
 
 class DeepLXBody(Body):

@@ -30,7 +30,7 @@ class PageBody(Body):
     html: bool = False
 
 
-@router.get("/", include_in_schema=False)
+@router.get("/", response_class=HTMLResponse)
 async def page() -> HTMLResponse:
     text = files("fastattn.serve").joinpath("page.html").read_text(encoding="utf-8")
     return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
