@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 
 from fastattn.documents.markup import Paragraph, Piece, edits_of, text_piece
@@ -68,22 +69,24 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
 
 def _paragraphs(page: str, position: int, end: int, within: set[str]) -> Iterator[Paragraph]:
     """The paragraphs of [position, end) of a page that are within groups of these kinds, of notes or headings."""
-    pieces, first, groups = list[Piece](), position, list[str]()  # groups: the kinds of those that are open
+    pieces, first = list[Piece](), position
+    groups, counts = list[str](), Counter[str]()  # the kinds of groups that are open, and how many are of each
     token = _TOKEN_OR_NOTE if "note" in within else _TOKEN
     for match in (*token.finditer(page, position, end), None):
         start, stop = match.span() if match else (end, end)
         pieces.append(text_piece(page[position:start]))
         kind = str(match.lastgroup) if match else "break"
         if kind in ("break", "heading", "note") or (kind == "close" and groups and groups[-1] != "open"):
-            if within.issubset(groups):
+            if all(counts[group] for group in within):
                 yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], stop
         elif match:
             pieces.append(_piece(match, kind))
         if kind in ("open", "heading", "note"):
             groups.append(kind)
+            counts[kind] += 1
         elif kind == "close" and groups:
-            groups.pop()
+            counts[groups.pop()] -= 1
         position = stop
 
 
