@@ -88,20 +88,19 @@ def _read_blocks(
         elif staying:
             untranslated += filter(None, [staying["untranslated"]])
             end = staying.end()
-        else:
-            begin = _BEGIN.match(page, position)
+        elif begin := _BEGIN.match(page, position):  # which matches everywhere
             (start, end), column = begin.span("text"), begin.start("text") - position
             while (line := _NEXT_LINE.match(page, end)) and len(line["indent"]) == column:
                 end = line.end()
             paragraphs.append([line.span() for line in _LINE.finditer(page, start, end)])
-            if begin["directive"]:
-                end = _OPTIONS.match(page, end).end()
+            if begin["directive"] and (options := _OPTIONS.match(page, end)):
+                end = options.end()
             first = re.compile(rf"\s*\n({begin['indent']}[ \t]+)\S").match(page, end)
             if first and page[start:end].rstrip().endswith("::"):
                 depth = min(column + 1, len(first[1]))
-                literal = re.compile(rf"(?:\s*\n[ \t]{{{depth},}}\S.*)*").match(page, end)
-                untranslated.append(literal[0])
-                end = literal.end()
+                if literal := re.compile(rf"(?:\s*\n[ \t]{{{depth},}}\S.*)+").match(page, end):
+                    untranslated.append(literal[0])
+                    end = literal.end()
         position = end + 1
 
 

@@ -17,6 +17,7 @@ _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
 _SPEAKER = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{{0,20}}:\s)")
 MOST_LINES = 12  # of a sentence; text without full stops is cut after so many lines
 
+
 def translate_subtitles(data: bytes, name: str) -> DocumentPlan:
     """Translate SubRip or WebVTT; InputError for text without lines of times."""
     page = decode_text(data, name)
