@@ -181,7 +181,6 @@ RST = [
     ("a \\*b c\n", "c \\*b a\n"),
     ("a ``b``\\ c d\n", "d ``b``\\ c a\n"),
     ("* - a b c d\n", "* - d c b a\n"),
-    ("a `b` `c d <x>`_ e\n", "e `d c <x>`_ `b` a\n"),
 ]
 
 
