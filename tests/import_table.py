@@ -37,7 +37,7 @@ TABLE = {
     "vision": {"spec", "ops", "layers", "models", "loading", "decoding", "array_attention", "plot"},
     "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors", "vision"},
     "translation": {"plot", "spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
-    "documents": {"text", "translation"},
+    "documents": {"plot", "text", "translation"},
     "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
     "mechanisms": {"ops", "layers", "array_attention"},
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},

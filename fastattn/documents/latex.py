@@ -2,51 +2,49 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 
-from fastattn.documents.markup import Paragraph, Piece, edits_of
+from fastattn.documents.markup import Paragraph, Piece, edits_of, text_piece
 from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
 
-# Commands whose argument belongs to the sentence around, is a paragraph of its own, or is a note in a paragraph.
-_ENCLOSING = frozenset(
-    "emph enquote textbf textit textmd textnormal textrm textsc textsf textsl textup underline uline".split()
+# Commands whose argument, or last argument, belongs to the sentence around; is a paragraph of its own; is a note.
+_ENCLOSING = "emph|enquote|text(?:bf|it|md|normal|rm|sc|sf|sl|up)|underline|uline"
+_LINKS = "href|hyperlink|hyperref|textcolor"
+_HEADINGS = "caption|chapter|frame(?:sub)?title|part|(?:sub)?paragraph|(?:sub){0,2}section|(?:sub)?title"
+_NOTES = "footnote|thanks"
+_OPAQUE = (
+    "align|alignat|alltt|array|comment|displaymath|eqnarray|equation|filecontents|flalign|gather|lstlisting|math"
+    "|minted|multline|picture|thebibliography|tikzpicture|[vV]erbatim"
 )
-_LINKS = frozenset("href hyperlink hyperref textcolor".split())  # whose last argument belongs to the sentence
-_PARAGRAPHS = frozenset(
-    "caption chapter frametitle framesubtitle paragraph part section subparagraph subsection subsubsection subtitle "
-    "title".split()
-)
-_NOTES, _TITLES = ("footnote", "thanks"), ("title", "subtitle")
-_OPAQUE = frozenset(
-    "align alignat alltt array comment displaymath eqnarray equation filecontents flalign gather lstlisting math "
-    "minted multline picture thebibliography tikzpicture verbatim Verbatim".split()
-)
-_DECLARATIONS = "bf bfseries em it itshape large Large large normalfont rm sc scshape sf sl small tiny tt ttfamily"
+_DECLARATIONS = "bf|bfseries|em|it|itshape|large|Large|normalfont|rm|sc|scshape|sf|sl|small|tiny|tt|ttfamily"
 _GROUP = r"\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\})*\}"
-_ARGUMENTS = rf"(?:[ \t]*\[[^\[\]]*\]|[ \t]*{_GROUP})*"
-_VERBATIM = r"\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote)"
-_TOKEN = re.compile(
-    r"(?P<comment>%[^\n]*)"
-    r"|(?P<math>\$\$(?:[^$\\]|\\.)*\$\$|\$(?:[^$\\]|\\.)*\$|\\\((?:[^\\]|\\[^()])*\\\)|\\\[(?:[^\\]|\\[^\[\]])*\\\])"
-    rf"|(?P<verbatim>{_VERBATIM})"
-    rf"|\\begin[ \t]*\{{(?P<environment>[^{{}}]*)\}}{_ARGUMENTS}|(?P<end>\\end[ \t]*\{{[^{{}}]*\}})"
-    r"|(?P<break>\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|&|\r?\n[ \t]*\r?\n\s*)"
+_OPTION = r"[ \t]*\[[^\[\]]*\]"
+_ARGUMENTS = rf"(?:{_OPTION}|[ \t]*{_GROUP})*"
+_TOKENS = (
+    r"(?P<formula>\$\$(?:[^$\\]|\\.)*\$\$|\$(?:[^$\\]|\\.)*\$|\\\((?:[^\\]|\\[^()])*\\\)|\\\[(?:[^\\]|\\[^\[\]])*\\\]"
+    r"|\\(?:verb|lstinline)\*?(?P<quote>[^A-Za-z\s*{])[^\n]{0,500}?(?P=quote))"
+    rf"|(?P<break>%[^\n]*|\\begin[ \t]*\{{(?P<opaque>(?:{_OPAQUE})\*?)\}}.*?(?=\\end\{{(?P=opaque)\}}|\Z)"
+    rf"|\\begin[ \t]*\{{[^{{}}]*\}}{_ARGUMENTS}|\\end[ \t]*\{{[^{{}}]*\}}"
+    r"|\\\\\*?(?:\[[^\]\n]*\])?|\\item\b(?:[ \t]*\[[^\]\n]*\])?|&|[ \t]*\r?\n[ \t]*\r?\n\s*)"
     r"|(?P<accent>\\[\'`^\"~=.](?:[A-Za-z](?![A-Za-z]*\{)|\{[A-Za-z]\}))"
-    r"|\\(?P<command>[A-Za-z@]+)\*?"
-    rf"|(?P<open>\{{(?:\\(?:{'|'.join(_DECLARATIONS.split())})\b\s*)*)|(?P<close>\}})"
-    r"|(?P<escape>\\[^A-Za-z])",
-    re.DOTALL,
+    rf"|(?P<heading>\\(?:{_HEADINGS})\*?(?:{_OPTION})?[ \t]*\{{)"
+    rf"|(?P<open>\{{(?:\\(?:{_DECLARATIONS})\b\s*)*|\\(?:{_ENCLOSING})\{{"
+    rf"|\\(?:{_LINKS})\s*(?:\[[^\[\]]*\]\s*(?:{_GROUP}(?=\{{))?|{_GROUP}\s*)\{{)|(?P<close>\}})"
+    rf"|(?P<command>(?<!\w)\\(?P<name>[A-Za-z]+)\{{\}}(?![\w{{\[])|\\[A-Za-z@]+\*?{_ARGUMENTS}|#\d)"
+    r"|(?P<sign>\\[^A-Za-z]|---?|``|''|[`~])|(?P<blanks>[ \t\r\n]+)"
 )
+_TOKEN = re.compile(_TOKENS, re.DOTALL)
+# Where notes are read, arguments of commands have none.
+_NOTELESS_TOKENS = _TOKENS.replace(_GROUP, _GROUP.replace(r"\\.", rf"\\(?!{_NOTES})."))
+_TOKEN_OR_NOTE = re.compile(rf"(?P<note>\\(?:{_NOTES})(?:{_OPTION})?[ \t]*\{{)|{_NOTELESS_TOKENS}", re.DOTALL)
 _ENCODING = re.compile(r"(?m)^([^%\n]*\\usepackage[ \t]*\[)([\w-]+)(\][ \t]*\{inputenc\})")
 # Names that Python does not know; next, which it has not at all, is nearly always ASCII.
 _CODECS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8", "macce": "mac-latin2", "cp437de": "cp437"}
 _CODECS |= {"decmulti": "latin-1", "next": "utf-8"}
-_ARGUMENT = re.compile(rf"(?:[ \t]*\[[^\[\]]*\])?[ \t]*(?P<text>{_GROUP})", re.DOTALL)  # behind an option
-_LINK_START = re.compile(rf"\s*(?:\[[^\[\]]*\]\s*(?:{_GROUP}(?=\{{))?|{_GROUP}\s*)\{{", re.DOTALL)
 _ACCENTS = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307"}
-_SIGNS = {r"\%": "%", r"\&": "&", r"\#": "#", r"\_": "_", r"\$": "$", r"\ ": " ", r"\-": "", r"\/": ""}
 _SPELLINGS = {"---": "\u2014", "--": "\u2013", "``": "\u201c", "`": "\u2018", "''": "\u201d", "~": "\xa0"}
-_SPELLING = re.compile("|".join(map(re.escape, _SPELLINGS)))
+_SIGNS = {r"\%": "%", r"\&": "&", r"\#": "#", r"\_": "_", r"\$": "$", r"\ ": " ", r"\-": "", r"\/": ""} | _SPELLINGS
 _SPECIAL = re.compile(r"[%&#_$]")
 SHOWN_FORMULA = 16  # the most characters of a formula that the translator sees as a word
 
@@ -56,14 +54,12 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
     declared = _ENCODING.search(data.partition(b"\\begin{document}")[0].decode("latin-1"))
     charset = charset or (_CODECS.get(declared[2], declared[2]) if declared else "utf-8")
     page = decode_text(data, name, charset)
-    for reads_notes in (True, False):
+    for groups in ({"note"}, set[str]()):
         start, end = max(0, page.find(r"\begin{document}")), page.rfind(r"\end{document}")
         if page.count(r"\begin{verbatim}", 0, start) > page.count(r"\end{verbatim}", 0, start):  # of an example
             start, end = 0, -1
-        spans = [*_arguments(page, _TITLES, 0, start), (start, len(page) if end < 0 else end)]
-        if reads_notes:
-            spans = [note for span in spans for note in _arguments(page, _NOTES, *span)]
-        paragraphs = [paragraph for span in spans for paragraph in _paragraphs(page, *span)]
+        titles = _paragraphs(page, 0, start, {"heading", *groups})
+        paragraphs = [*titles, *_paragraphs(page, start, len(page) if end < 0 else end, groups)]
         page = apply_edits(page, (yield from edits_of(page, paragraphs, _spell)))
     try:
         return page.encode(charset)
@@ -71,70 +67,40 @@ def translate_latex(data: bytes, name: str, charset: str = "") -> DocumentPlan:
         return _ENCODING.sub(r"\1utf8\3", page, count=1).encode()
 
 
-def _arguments(page: str, commands: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
-    """[start, end) of the arguments of commands in [first, last), besides those in comments, addresses and macros."""
-    kept = rf"\\[^A-Za-z]|%[^\n]*|{_VERBATIM}|\\(?:url|href|path)[ \t]*{_GROUP}"
-    pattern = re.compile(rf"{kept}|\\(?:{'|'.join(commands)}){_ARGUMENT.pattern}", re.DOTALL)
-    matches = pattern.finditer(page, first, last)
-    spans = [(match.start("text") + 1, match.end() - 1) for match in matches if match["text"]]
-    return [span for span in spans if not re.search(r"(?<!\\)#", page[slice(*span)])]
-
-
-def _paragraphs(page: str, position: int, end: int) -> Iterator[Paragraph]:
-    """The paragraphs of [position, end) of a page."""
+def _paragraphs(page: str, position: int, end: int, within: set[str]) -> Iterator[Paragraph]:
+    """The paragraphs of [position, end) of a page that are within groups of these kinds, of notes or headings."""
     pieces, first = list[Piece](), position
-    while position < end:
-        match = _TOKEN.search(page, position, end)
+    groups, counts = list[str](), Counter[str]()  # the kinds of groups that are open, and how many are of each
+    token = _TOKEN_OR_NOTE if "note" in within else _TOKEN
+    for match in (*token.finditer(page, position, end), None):
         start, stop = match.span() if match else (end, end)
-        if start > position:
-            pieces += _text_pieces(page[position:start])
-        group = match.lastgroup if match else "break"
-        source, inner = page[start:stop], (stop, stop)
-        ends_paragraph = group in ("comment", "break", "environment", "end")
-        if match and (name := match["environment"]) and name.rstrip("*") in _OPAQUE:
-            closing = page.find(f"\\end{{{name}}}", match.end("environment"), end)
-            stop = end if closing < 0 else closing
-        elif match and group == "command":
-            stop, ends_paragraph, inner, piece = _command(page, match, end)
-            pieces += [] if piece is None else [piece]
-        elif group in ("open", "close"):
-            pieces.append(Piece(group, source))
-        elif group in ("math", "verbatim"):
-            pieces.append(Piece("alone", source, source if len(source) <= SHOWN_FORMULA else ""))
-        elif group == "accent":
-            letter = next(filter(str.isalpha, source[2:]))
-            pieces.append(Piece("text", source, unicodedata.normalize("NFC", letter + _ACCENTS[source[1]])))
-        elif group == "escape":
-            pieces.append(Piece("text", source, _SIGNS[source]) if source in _SIGNS else Piece("alone", source))
-        if ends_paragraph:
-            yield from Paragraph(first, pieces).trimmed()
-            yield from _paragraphs(page, *inner)
+        pieces.append(text_piece(page[position:start]))
+        kind = str(match.lastgroup) if match else "break"
+        if kind in ("break", "heading", "note") or (kind == "close" and groups and groups[-1] != "open"):
+            if all(counts[group] for group in within):
+                yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], stop
+        elif match:
+            pieces.append(_piece(match, kind))
+        if kind in ("open", "heading", "note"):
+            groups.append(kind)
+            counts[kind] += 1
+        elif kind == "close" and groups:
+            counts[groups.pop()] -= 1
         position = stop
-    yield from Paragraph(first, pieces).trimmed()
 
 
-def _text_pieces(source: str) -> list[Piece]:
-    """A text, and the blanks around it as pieces of their own, which stay if they are at a paragraph's ends."""
-    parts = re.findall(r"(?s)\s+|\S(?:.*\S)?", source)
-    texts = [_SPELLING.sub(lambda match: _SPELLINGS[match[0]], part) for part in parts]
-    return [Piece("text", part, re.sub(r"[ \t\r\n]+", " ", text)) for part, text in zip(parts, texts)]
-
-
-def _command(page: str, match: "re.Match[str]", end: int) -> tuple[int, bool, tuple[int, int], Piece | None]:
-    """(where a command ends, whether it ends the paragraph, [start, end) of its own paragraph, its piece)."""
-    stop, command = match.end(), match["command"]
-    if command in _ENCLOSING and page.startswith("{", stop):
-        return stop + 1, False, (stop, stop), Piece("open", page[match.start() : stop + 1])
-    if command in _LINKS and (start := _LINK_START.match(page, stop, end)):
-        return start.end(), False, (stop, stop), Piece("open", page[match.start() : start.end()])
-    if command in _PARAGRAPHS and (argument := _ARGUMENT.match(page, stop, end)):
-        return argument.end(), True, (argument.start("text") + 1, argument.end() - 1), None
-    stop = re.compile(_ARGUMENTS, re.DOTALL).match(page, stop, end).end()  # type: ignore[union-attr]
-    source = page[match.start() : stop]
-    in_word = page[max(0, match.start() - 1) : match.start()].isalnum() or page[stop : stop + 1].isalnum()
-    is_shown = source == f"\\{command}{{}}" and not in_word
-    return stop, False, (stop, stop), Piece("alone", source, command if is_shown else "")
+def _piece(match: "re.Match[str]", kind: str) -> Piece:
+    source = match[0]
+    if kind in ("open", "close"):
+        return Piece(kind, source)
+    if kind == "accent":
+        letter = next(filter(str.isalpha, source[2:]))
+        return Piece("text", source, unicodedata.normalize("NFC", letter + _ACCENTS[source[1]]))
+    if kind == "blanks" or source in _SIGNS:
+        return Piece("text", source, _SIGNS.get(source, " "))
+    is_shown = kind == "formula" and len(source) <= SHOWN_FORMULA
+    return Piece("alone", source, source if is_shown else match["name"] or "")
 
 
 def _spell(text: str) -> str:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from fastattn.documents.html import match_tags
 from fastattn.documents.marks import Marked, marked_from_tags
+from fastattn.documents.texts import NOTHING, break_into_lines
 
+Span = tuple[int, int]  # [start, end) in a page
 LONGEST_COMMAND = 40  # characters that are looked at
 # A command that a letter or digit behind it would lengthen.
 _COMMAND = re.compile(r"(?<!\\)(?:\\\\)*\\[A-Za-z]+-?\d*\Z")
@@ -101,3 +103,23 @@ def edits_of(
         for part, text, answer in answers
         if answer != text
     ]
+
+
+def line_edits_of(
+    page: str,
+    paragraphs: Sequence[Sequence[Span]],
+    marked: Callable[[str], Marked],
+    no_start: "re.Pattern[str]" = NOTHING,
+) -> Generator[list[Marked], list[Marked], list[tuple[int, int, str]]]:
+    """The changes of a page where paragraphs of several lines are translated, in the proportions of their lines.
+
+    marked    the source of a paragraph -> its text
+    no_start  what begins no further line of a paragraph
+    """
+    texts = [marked(" ".join(page[start:end].strip() for start, end in spans)) for spans in paragraphs]
+    edits = list[tuple[int, int, str]]()
+    for spans, text, answer in zip(paragraphs, texts, (yield texts)):
+        if answer != text:  # if not, the lines stay byte for byte
+            lines = break_into_lines(written(answer, str), [end - start for start, end in spans], no_start)
+            edits += [(*span, line) for span, line in zip(spans, lines)]
+    return edits

@@ -4,35 +4,35 @@ import re
 from collections.abc import Iterator
 
 from fastattn.documents.markup import Paragraph, Piece, edits_of
-from fastattn.documents.texts import DocumentPlan, apply_edits
+from fastattn.documents.texts import DocumentPlan, apply_edits, decode_text
 from fastattn.errors import InputError
 
-_BREAKS = "cell column line nestcell nestrow page par row sect tab".split()
+_BREAKS = r"(?:cell|column|line|nestcell|nestrow|page|par|row|sect|tab)\b"
+_BLANK = r"(?: |\r?\n)?"  # which ends a command
 _TOKEN = re.compile(
-    r"\\u(?P<unicode>-?\d{1,6}) ?|(?P<text>(?:\\'[0-9A-Fa-f]{2}|[^\\{}])+)"
-    r"|(?P<line>\\(?:\r\n?|\n))|(?P<symbol>\\[^A-Za-z])"
-    rf"|(?P<open>\{{(?:[\r\n]*\\(?!(?:u-?\d|bin\d|(?:{'|'.join(_BREAKS)})\b))[A-Za-z]+-?\d*(?: |\r?\n)?)*)"
-    r"|(?P<close>\})|\\(?P<word>[A-Za-z]{1,32})(?P<number>(?:-?\d{1,10})?)(?: |\r?\n)?|(?P<other>.)",
+    r"(?P<unicode>\\u(?P<unit>-?\d{1,6}) ?)|(?P<text>(?:\\'[0-9A-Fa-f]{2}|[^\\{}])+)"
+    # Groups whose text is no part of the document, or of the sentence.
+    r"|(?P<opaque>\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable"
+    r"|listtext|mmathPr|nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart"
+    r"|bkmkend)\b ?))"
+    rf"|(?P<open>\{{(?:[\r\n]*\\(?!u-?\d|bin\d|{_BREAKS})[A-Za-z]+-?\d*{_BLANK})*)|(?P<close>\}})"
+    r"|(?P<binary>\\bin(?P<length>\d{1,10}) ?)"  # before this many bytes of any kind
+    rf"|(?P<break>\\(?:{_BREAKS}{_BLANK}|\r\n?|\n))"
+    r"|(?P<toggle>\\(?P<format>b|caps|i|outl|scaps|shad|strike|ul)(?:(?P<off>0|none)|-?\d*)(?![A-Za-z\d])"
+    rf"{_BLANK})|\\[A-Za-z]{{1,32}}(?:-?\d{{1,10}})?{_BLANK}|\\[^A-Za-z]|.",
     re.DOTALL,
 )
-# Groups whose text is no part of the document, or of the sentence.
-_OPAQUE = re.compile(
-    r"\{[\r\n]*(?:\\\*|\\(?:(?P<note>footnote)|colortbl|datafield|fonttbl|info|listtable|listoverridetable|listtext|"
-    r"mmathPr|nonshppict|objdata|pict|pntext|revtbl|rsidtbl|stylesheet|themedata|xe|tc|fldinst|bkmkstart|bkmkend)\b ?)"
-)
-# What opens or closes a group, or stands before this many bytes of any kind; other escapes.
 _GROUP_TOKEN = re.compile(r"\\bin(?P<length>\d{1,10}) ?|\\.|[{}]", re.DOTALL)
 # Code pages whose codecs Python does not name by their numbers.
 _CODE_PAGES = {f"{28590 + number}": f"iso8859-{number}" for number in range(1, 17)} | {
     "10000": "mac-roman", "10001": "shift-jis", "10006": "mac-greek", "10007": "mac-cyrillic", "10029": "mac-latin2",
     "10081": "mac-turkish", "10082": "mac-croatian", "20866": "koi8-r", "21866": "koi8-u",
 }  # fmt: skip
-_TOGGLES = frozenset("b caps i outl scaps shad strike ul".split())
-_CHARACTERS = {
-    "emdash": "\u2014", "endash": "\u2013", "lquote": "\u2018", "rquote": "\u2019", "ldblquote": "\u201c",
-    "rdblquote": "\u201d", "bullet": "\u2022", "emspace": " ", "enspace": " ",
+_SHOWN = {
+    r"\emdash": "\u2014", r"\endash": "\u2013", r"\lquote": "\u2018", r"\rquote": "\u2019", r"\ldblquote": "\u201c",
+    r"\rdblquote": "\u201d", r"\bullet": "\u2022", r"\emspace": " ", r"\enspace": " ", r"\\": "\\", r"\{": "{",
+    r"\}": "}", r"\~": "\xa0", r"\_": "\u2011",
 }  # fmt: skip
-_SYMBOLS = {r"\\": "\\", r"\{": "{", r"\}": "}", r"\~": "\xa0", r"\_": "\u2011"}
 
 
 def translate_rtf(data: bytes, name: str) -> DocumentPlan:
@@ -42,10 +42,7 @@ def translate_rtf(data: bytes, name: str) -> DocumentPlan:
         raise InputError(f"{name}: expected RTF, which begins with {{\\rtf")
     code_page = re.search(r"\\ansicpg(\d{3,5})\b", page[:1000])
     encoding = _CODE_PAGES.get(code_page[1], f"cp{code_page[1]}") if code_page else "cp1252"
-    try:
-        "".encode(encoding)
-    except LookupError:
-        raise InputError(f"{name}: says that it is in {encoding!r}, which is not known") from None
+    decode_text(b"", name, encoding)  # InputError for an encoding that is not known
     for reads_notes in (True, False):
         notes = list[tuple[int, int]]()
         paragraphs = list(_paragraphs(page, 0, len(page), encoding, notes))
@@ -59,58 +56,44 @@ def _paragraphs(page: str, position: int, end: int, encoding: str, notes: list[t
     """The paragraphs of [position, end) of a page; adds [start, end) of their footnotes to ``notes``."""
     pieces, first, fallback_lengths = list[Piece](), position, [1]  # of each group that is open
     while match := _TOKEN.match(page, position, end):
-        stop, source = match.end(), match[0]
-        match match.lastgroup:
-            case "open" if opaque := _OPAQUE.match(page, position):
+        stop, source, kind = match.end(), match[0], match.lastgroup or "alone"
+        if kind == "open":
+            fallback_lengths.append(fallback_lengths[-1])
+        elif kind == "close" and len(fallback_lengths) > 1:
+            fallback_lengths.pop()
+        for length in re.findall(r"\\uc(\d+)", source):
+            fallback_lengths[-1] = min(9, int(length))
+        shown = _SHOWN.get(source.rstrip(), "")
+        match kind:
+            case "opaque":
                 stop = _group_end(page, position)
-                notes += [(opaque.end(), stop - 1)] if opaque["note"] else []
-                piece = Piece("alone", page[position:stop])
-            case "open":
-                lengths = re.findall(r"\\uc(\d+)", source)
-                fallback_lengths.append(min(9, int(lengths[-1])) if lengths else fallback_lengths[-1])
-                piece = Piece("open", source)
-            case "close":
-                if len(fallback_lengths) > 1:
-                    fallback_lengths.pop()
-                piece = Piece("close", source)
+                notes += [(match.end(), stop - 1)] if match["note"] else []
+            case "binary":
+                stop += int(match["length"])
             case "unicode":
-                stop, text = _unicode(page, match, fallback_lengths[-1])
-                piece = Piece("text", page[position:stop], text)
+                stop, shown = _unicode(page, match, fallback_lengths[-1])
             case "text":  # the second byte of a character may be a letter
                 raw = re.sub(r"\\'(..)", lambda escape: chr(int(escape[1], 16)), re.sub(r"[\r\n]+", "", source))
-                piece = Piece("text", source, raw.encode("latin-1").decode(encoding, "replace"))
-            case "number":
-                if match["word"] == "uc":
-                    fallback_lengths[-1] = min(9, int(match["number"] or 1))
-                if match["word"] == "bin":
-                    stop += max(0, int(match["number"] or 0))
-                piece = _word_piece(page[position:stop], match["word"], match["number"])
-            case _:
-                piece = Piece("text" if source in _SYMBOLS else "alone", source, _SYMBOLS.get(source, ""))
-        pieces.append(piece)
+                shown = raw.encode("latin-1").decode(encoding, "replace")
+            case "toggle":
+                kind = "close" if match["off"] else "open"
+        kind = kind if kind in ("open", "close", "text") else "text" if shown else "alone"
+        pieces.append(Piece(kind, page[position:stop], shown, match["format"] or ""))
         position = stop
-        if match["word"] in _BREAKS or match["line"]:
+        if match["break"]:
             yield from Paragraph(first, pieces).trimmed()
             pieces, first = [], position
     yield from Paragraph(first, pieces).trimmed()
 
 
-def _word_piece(source: str, word: str, number: str) -> Piece:
-    if word in _CHARACTERS:
-        return Piece("text", source, _CHARACTERS[word])
-    if word == "ulnone" or (word in _TOGGLES and number == "0"):
-        return Piece("close", source, "", word.removesuffix("none"))
-    return Piece("open", source, "", word) if word in _TOGGLES else Piece("alone", source)
-
-
-def _unicode(page: str, match: "re.Match[str]", fallback_length: int) -> tuple[int, str]:
-    """(where an escape ends behind its fallback, its character); the two halves of a character are one."""
-    fallback = re.compile(rf"(?:\\'[0-9A-Fa-f]{{2}}|[^\\{{}}]){{0,{fallback_length}}}")
-    unit, position = int(match["unicode"]) & 0xFFFF, fallback.match(page, match.end()).end()  # type: ignore[union-attr]
-    text, half = chr(unit), _TOKEN.match(page, position) if 0xD800 <= unit < 0xDC00 else None
-    if half and half["unicode"] and 0xDC00 <= int(half["unicode"]) & 0xFFFF < 0xE000:
-        position, text = _unicode(page, half, fallback_length)[0], text + chr(int(half["unicode"]) & 0xFFFF)
-    return position, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _unicode(page: str, match: "re.Match[str] | None", fallback_length: int) -> tuple[int, str]:
+    """(where escapes end behind their fallbacks, their characters); the two halves of a character are two escapes."""
+    fallback, units, position = re.compile(rf"(?:\\'[0-9A-Fa-f]{{2}}|[^\\{{}}]){{0,{fallback_length}}}"), b"", 0
+    while match and match["unicode"]:
+        units += (int(match["unit"]) & 0xFFFF).to_bytes(2, "little")
+        position = fallback.match(page, match.end()).end()  # type: ignore[union-attr]
+        match = _TOKEN.match(page, position)
+    return position, units.decode("utf-16-le", "replace")
 
 
 def _group_end(page: str, start: int) -> int:

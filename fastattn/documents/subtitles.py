@@ -3,7 +3,7 @@
 import re
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.markup import Paragraph, Piece, text_piece, written
+from fastattn.documents.markup import Paragraph, Piece, Span, line_edits_of, text_piece
 from fastattn.documents.texts import DocumentPlan, apply_edits, break_into_lines, decode_text, lines_of
 from fastattn.errors import InputError
 
@@ -17,20 +17,11 @@ _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
 _SPEAKER = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{{0,20}}:\s)")
 MOST_LINES = 12  # of a sentence; text without full stops is cut after so many lines
 
-Span = tuple[int, int]  # [start, end) of a line in the file
-
 
 def translate_subtitles(data: bytes, name: str) -> DocumentPlan:
     """Translate SubRip or WebVTT; InputError for text without lines of times."""
     page = decode_text(data, name)
-    sentences = list(_sentences(page, name))
-    texts = [_marked(" ".join(page[start:end].strip() for start, end in spans)) for spans in sentences]
-    edits = list[tuple[int, int, str]]()
-    for spans, source, answer in zip(sentences, texts, (yield texts)):
-        if answer == source:
-            continue  # the lines stay byte for byte
-        lines = break_into_lines(written(answer, str), [end - start for start, end in spans])
-        edits += [(*span, line) for span, line in zip(spans, lines)]
+    edits = yield from line_edits_of(page, _sentences(page, name), _marked)
     return apply_edits(page, edits).encode()
 
 

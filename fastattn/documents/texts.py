@@ -17,6 +17,7 @@ from fastattn.text.translation import is_spaceless
 DocumentPlan = Generator[list[Marked], list[Marked], bytes]
 # Python's codecs that no document may name as its charset.
 REFUSED_CODECS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
+NOTHING = re.compile("(?!)")
 MOST_TAGS = 1_000_000  # of a page, or of a part of an archive: in memory each takes a kilobyte, an attribute half of it
 
 
@@ -69,7 +70,7 @@ def reports_missing_library(form: str, extra: str = "documents") -> Iterator[Non
         raise FastattnError(f"{form} needs {error.name}: pip install 'fastattn[{extra}]'") from None
 
 
-def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
+def break_into_lines(text: str, lengths: Sequence[int], no_start: "re.Pattern[str]" = NOTHING) -> list[str]:
     """Break a text between words into lines of about these proportions; ``no_start`` begins none after the first."""
     total, lines, start = max(1, sum(lengths)), list[str](), 0
     breaks = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not no_start.match(text, match.end())]

@@ -180,6 +180,7 @@ RST = [
     ("a :sub:`b`\\ c d\n", "d :sub:`b`\\ c a\n"),
     ("a \\*b c\n", "c \\*b a\n"),
     ("a ``b``\\ c d\n", "d ``b``\\ c a\n"),
+    ("* - a b c d\n", "* - d c b a\n"),
 ]
 
 
