@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, TypedDict
@@ -13,7 +13,6 @@ import numpy as np
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
 from fastattn.spec.text_spec import GeneratorText, SearchRules, TranslationText
 from fastattn.system.option_names import NONE, UnknownOptionError, suggest_name
-from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)

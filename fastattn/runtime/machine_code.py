@@ -9,6 +9,7 @@ import ctypes
 import functools
 import struct
 import sys
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def _common_table() -> bytes:
 
 
 class _Linker:
-    """LLVM's linker: for the systems and CPUs whose object files ``place`` does not take."""
+    """LLVM's linker: for the systems, CPUs and object files that ``place`` does not take."""
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm  # it takes 60 ms
@@ -114,7 +115,11 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     Only one thread at a time may call ``load``.
     """
     table = _common_table() + struct.pack(f"{len(classes)}q", *map(id, classes))
-    symbols = place(code.object_file) if is_placeable(code.object_file) else _linker().link(code)
+    symbols: dict[str, int] = {}
+    if is_placeable(code.object_file):
+        with suppress(OSError):  # what LLVM's linker may know
+            symbols = place(code.object_file)
+    symbols = symbols or _linker().link(code)
     addresses = {role: symbols.get(symbol, 0) for role, symbol in code.exports.items()}
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")

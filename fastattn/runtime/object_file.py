@@ -105,7 +105,8 @@ def _layout(sections: list[_Section]) -> tuple[dict[int, int], list[tuple[int, i
     ):
         begin = end
         for number in group:
-            offsets[number] = -(-end // sections[number].alignment) * sections[number].alignment
+            alignment = max(1, sections[number].alignment)
+            offsets[number] = -(-end // alignment) * alignment
             end = offsets[number] + sections[number].size
         end = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
         ranges.append((begin, end, protection))

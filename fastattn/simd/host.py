@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -36,13 +37,16 @@ def host() -> HostCPU:
         return _ask()
     with contextlib.suppress(OSError, ValueError):
         with open_trusted(path, 1) as stream:
-            triple, name, features = stream.readall().decode("ascii").split("\n")
-        mark_used(path, A_DAY)
-        return HostCPU(triple, name, features)
+            digest, _, text = stream.readall().decode("ascii").partition("\n")
+        if digest == hashlib.sha256(text.encode()).hexdigest():
+            mark_used(path, A_DAY)
+            triple, name, features = text.split("\n")
+            return HostCPU(triple, name, features)
     answer = _ask()
     with contextlib.suppress(OSError):
         make_folder(path.parent)
-        write_whole(path, lambda stream: stream.write("\n".join(answer).encode("ascii")))
+        text = "\n".join(answer).encode("ascii")
+        write_whole(path, lambda stream: stream.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text))
     return answer
 
 
@@ -53,11 +57,12 @@ def _ask() -> HostCPU:
 
 
 def _path() -> Path | None:
-    """The file of this CPU and this version of LLVM; None where the system does not describe the CPU."""
+    """The file of this CPU and this build of LLVM; None where the system does not describe the CPU."""
     with contextlib.suppress(OSError):
         with open(_DESCRIPTION, "rb", buffering=0) as stream:
             fields = sorted(set(_FIELD.findall(stream.read(_FIRST_CORES_BYTES))))
-        if fields:
-            digest = hashlib.sha256(b"".join([llvmlite.__version__.encode(), *fields])).hexdigest()
+        if fields and os.uname().machine in ("x86_64", "aarch64"):
+            build = repr((os.uname().machine, llvmlite.__version__, llvmlite.__file__)).encode()
+            digest = hashlib.sha256(b"".join([build, *fields])).hexdigest()
             return cache_root() / "kernels" / f"{digest[:24]}.cpu"
     return None

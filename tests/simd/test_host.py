@@ -1,5 +1,6 @@
 """The CPU's name and features: LLVM is asked once for each CPU and version, and the cache folder keeps the answer."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,15 @@ def test_llvm_is_asked_once_for_each_cpu_and_version(
     assert host.__wrapped__() == answer and len(questions) == 2
     monkeypatch.undo()
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    file.write_text("x86_64-linux\nzen9\n+avx9,-avx")
-    assert host.__wrapped__() == HostCPU("x86_64-linux", "zen9", "+avx9,-avx")
-    for text in ("", "x86_64-linux\nzen9"):
+    whole = file.read_text()
+    for text in ("", whole[:-1], whole.partition("\n")[2], whole.replace("+", "-", 1)):
         file.write_text(text)
-        assert host.__wrapped__() == answer
+        assert host.__wrapped__() == answer and file.read_text() == whole, "a damaged file is written anew"
+    known = HostCPU("x86_64-linux", "zen9", "+avx9,-avx")
+    content = "\n".join(known)
+    file.write_text(f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}")
+    assert host.__wrapped__() == known
     file.chmod(0o666)
-    file.write_text("x86_64-linux\nzen9\n+avx9,-avx")
     assert host.__wrapped__() == answer, "others may have written it"
 
 
