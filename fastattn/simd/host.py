@@ -45,8 +45,8 @@ def host() -> HostCPU:
     answer = _ask()
     with contextlib.suppress(OSError):
         make_folder(path.parent)
-        text = "\n".join(answer).encode("ascii")
-        write_whole(path, lambda stream: stream.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text))
+        data = "\n".join(answer).encode("ascii")
+        write_whole(path, lambda stream: stream.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data))
     return answer
 
 
