@@ -11,6 +11,7 @@ import pytest
 from fastattn.encoders.encoder import Encoder
 from fastattn.errors import QueueFullError
 from fastattn.generation.generator import Generator
+from fastattn.serve.dialects import ROUTERS
 from fastattn.translation.translator import Translator
 from tests.cli.recorders import Seen
 from tests.serve.recorders import KINDS, MODELS, WIDTH, record_models
@@ -259,3 +260,10 @@ def test_a_full_queue_says_when_to_come_again(asked, monkeypatch):
     status, content, headers = asked.raw("POST", "/translate", {"q": "a", **PAIR})
     assert (status, headers["retry-after"]) == (429, "1")
     assert json.loads(content) == {"error": "9 jobs wait already, 8 may"}
+
+
+def test_what_is_asked_most_often_is_tried_first():
+    """The server tries one route behind another."""
+    paths = [route.path for router in ROUTERS for route in router.routes]
+    frequent = {"/v1/embeddings", "/translate", "/health", "/ping"}
+    assert frequent <= set(paths[:15]) and paths[-1] == "/{token}/translate"

@@ -17,6 +17,7 @@ from fastattn.serve.settings import Refusal
 from fastattn.text.languages import name_of
 
 router = APIRouter()
+key_router = APIRouter()
 
 
 class LibreTranslateBody(Body):
@@ -92,11 +93,12 @@ async def translate(body: AnyBody, service: InjectedService) -> dict[str, Any]:
     if body.alternatives:
         answer["alternatives"] = [list(translation.alternatives) for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = [asdict(one.detected) for one in translations if one.detected]
+        detected = (translation.detected for translation in translations)
+        answer["detectedLanguage"] = [asdict(language) for language in detected if language]
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
-@router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
+@key_router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
 async def deeplx(token: str, body: DeepLXBody, service: InjectedService) -> dict[str, Any]:
     # The gate has checked the token.
     source = body.source_lang or AUTO
