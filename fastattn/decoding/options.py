@@ -193,7 +193,7 @@ class DecodingOptions:
     def __post_init__(self) -> None:
         for name, default, check in _CHECKS:
             value = getattr(self, name)
-            if value is not None or default is not None:
+            if value is not default:
                 check(name, value)
         end_ids = self.end_token
         if (

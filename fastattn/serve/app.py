@@ -41,13 +41,14 @@ def make_app(settings: ServerSettings) -> Any:
     options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "lifespan": lambda app: service.running()}
     app = FastAPI(title="fastattn", version=VERSION, responses=responses, **options)
     app.state.service = service
-    for router in ROUTERS:
-        app.include_router(router)
+    for route in (route for router in ROUTERS for route in router.routes):
+        route.responses = responses
+        app.router.routes.append(route)  # include_router would nest the routers, and match each level of them twice
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error_class, _error_response)
-    routes = [route for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)]
-    app.state.routes, known_paths = routes, {route.path for route in routes}
+    app.state.routes = [route for route in app.routes if isinstance(route, Route)]
+    known_paths = {route.path for route in app.state.routes}
 
     def route_path(scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", scope["path"])

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from itertools import tee
+from itertools import groupby, tee
+from operator import eq
 from typing import Any
 
 from fastattn.errors import FastattnError
@@ -15,6 +16,7 @@ LOOP, RUNAWAY = "loop", "length"
 MOST_REPEATS, LOOP_WORDS = 4, 4
 # A translation has run away if it has more than LENGTH_FACTOR * the text's characters + EXTRA_CHARACTERS.
 LENGTH_FACTOR, EXTRA_CHARACTERS = 4, 80
+_REPEATED_LETTERS = re.compile(rf"([^\W\d_]{{2,8}}?)\1{{{MOST_REPEATS},}}")
 NGRAM_SIZES = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token occurs twice
 
 
@@ -71,7 +73,8 @@ class GuardedTranslator(StreamedTranslator):
 
 def fault_of(text: str, translation: str) -> str:
     """LOOP, RUNAWAY or "", for a text's translation."""
-    if most_repeats(translation) > max(MOST_REPEATS, most_repeats(text)):
+    repeats = most_repeats(translation)
+    if repeats and repeats > most_repeats(text):
         return LOOP
     return RUNAWAY if len(translation) > LENGTH_FACTOR * len(text) + EXTRA_CHARACTERS else ""
 
@@ -80,10 +83,9 @@ def most_repeats(text: str) -> int:
     """The most times that up to LOOP_WORDS words occur in a row; 0 if not more than MOST_REPEATS times."""
     words, most = text.lower().split(), 0
     for length in range(1, LOOP_WORDS + 1):
-        run = 0
-        for position in range(length, len(words)):
-            run = run + 1 if words[position] == words[position - length] else 0
-            most = max(most, run // length + 1 if run >= length else 0)
-    for match in re.finditer(rf"([^\W\d_]{{2,8}}?)\1{{{MOST_REPEATS},}}", text):  # within a word, or without blanks
+        for is_repeated, run in groupby(map(eq, words, words[length:])):
+            if is_repeated:
+                most = max(most, len([*run]) // length + 1)
+    for match in _REPEATED_LETTERS.finditer(text):  # within a word, or without blanks
         most = max(most, len(match[0]) // len(match[1]))
     return most if most > MOST_REPEATS else 0
