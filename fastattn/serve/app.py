@@ -10,7 +10,6 @@ from prometheus_client.registry import REGISTRY
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import Scope
 
 from fastattn._version import VERSION
@@ -39,7 +38,7 @@ def make_app(settings: ServerSettings) -> Any:
     service = Service(settings)
     responses: dict[int | str, Any] = {status: {"description": meaning} for status, meaning in STATUSES.items()}
     options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "lifespan": lambda app: service.running()}
-    app = FastAPI(title="fastattn", version=VERSION, responses=responses, **options)
+    app: Any = FastAPI(title="fastattn", version=VERSION, responses=responses, **options)
     app.state.service = service
     for route in (route for router in ROUTERS for route in router.routes):
         route.responses = responses
@@ -47,11 +46,10 @@ def make_app(settings: ServerSettings) -> Any:
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for error_class in (FastattnError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error_class, _error_response)
-    app.state.routes = [route for route in app.routes if isinstance(route, Route)]
-    known_paths = {route.path for route in app.state.routes}
+    known_paths = {route.path for route in app.routes}
 
     def route_path(scope: Scope) -> str:
-        path = getattr(scope.get("route"), "path", scope["path"])
+        path = str(getattr(scope.get("route"), "path", scope["path"]))
         return path if path in known_paths else "other"
 
     gate = Gate(app, settings, error_body, route_path)
@@ -68,7 +66,7 @@ def _error_response(request: Request, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
         if status == 405:  # Starlette names the methods of one of the path's routes
-            fitting = (route for route in request.app.state.routes if route.path_regex.match(request.url.path))
+            fitting = (route for route in request.app.routes if route.path_regex.match(request.url.path))
             headers["allow"] = ", ".join(sorted({method for route in fitting for method in route.methods}))
     elif isinstance(error, Refusal):
         status, message, headers = error.status, str(error), error.headers

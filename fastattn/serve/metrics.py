@@ -1,7 +1,7 @@
 """What /metrics says of each model: tokens, and the times of streams."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -19,16 +19,11 @@ FIRST_TOKEN = Histogram("fastattn_first_token_seconds", "From a stream's request
 NEXT_TOKEN = Histogram("fastattn_next_token_seconds", "Time of each later token of a stream.", ["model"])
 
 
-def step_counter(model: str) -> Callable[[int, int], None]:
-    """Returns a function that counts a step of so many jobs, 0 if their callers are gone, while others waited."""
-    step, waiting = STEP.labels(model), WAITING.labels(model)  # here, since a step is counted often
-
-    def count_step(jobs: int, waiting_jobs: int) -> None:
-        if jobs:
-            step.observe(jobs)
-        waiting.set(waiting_jobs)
-
-    return count_step
+def count_step(step_metric: Histogram, waiting_metric: Gauge, jobs: int, waiting: int) -> None:
+    """Count a step that had so many jobs, 0 where their callers are gone, while others waited; by a model's metrics."""
+    if jobs:
+        step_metric.observe(jobs)
+    waiting_metric.set(waiting)
 
 
 def count_tokens(model: str, read: int, written: int) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastattn.encoders.cross_encoder import CrossEncoder
@@ -14,7 +15,7 @@ from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import FastattnError
 from fastattn.generation.generator import Generator
-from fastattn.serve.metrics import step_counter
+from fastattn.serve.metrics import STEP, WAITING, count_step
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
@@ -110,7 +111,7 @@ class ModelStore:
             entry.model = await asyncio.to_thread(
                 kind, entry.path, self._settings.precision, self._settings.threads, **one_process
             )
-            entry.model.observe_steps(step_counter(entry.name))
+            entry.model.observe_steps(partial(count_step, STEP.labels(entry.name), WAITING.labels(entry.name)))
         except FastattnError as error:
             raise Refusal(503, f"{entry.name} cannot be loaded: {error}") from None
         finally:

@@ -16,7 +16,6 @@ LOOP, RUNAWAY = "loop", "length"
 MOST_REPEATS, LOOP_WORDS = 4, 4
 # A translation has run away if it has more than LENGTH_FACTOR * the text's characters + EXTRA_CHARACTERS.
 LENGTH_FACTOR, EXTRA_CHARACTERS = 4, 80
-_REPEATED_LETTERS = re.compile(rf"([^\W\d_]{{2,8}}?)\1{{{MOST_REPEATS},}}")
 NGRAM_SIZES = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token occurs twice
 
 
@@ -73,8 +72,7 @@ class GuardedTranslator(StreamedTranslator):
 
 def fault_of(text: str, translation: str) -> str:
     """LOOP, RUNAWAY or "", for a text's translation."""
-    repeats = most_repeats(translation)
-    if repeats and repeats > most_repeats(text):
+    if (repeats := most_repeats(translation)) and repeats > most_repeats(text):
         return LOOP
     return RUNAWAY if len(translation) > LENGTH_FACTOR * len(text) + EXTRA_CHARACTERS else ""
 
@@ -83,9 +81,8 @@ def most_repeats(text: str) -> int:
     """The most times that up to LOOP_WORDS words occur in a row; 0 if not more than MOST_REPEATS times."""
     words, most = text.lower().split(), 0
     for length in range(1, LOOP_WORDS + 1):
-        for is_repeated, run in groupby(map(eq, words, words[length:])):
-            if is_repeated:
-                most = max(most, len([*run]) // length + 1)
-    for match in _REPEATED_LETTERS.finditer(text):  # within a word, or without blanks
+        runs = groupby(map(eq, words, words[length:]))
+        most = max([most, *(len([*run]) // length + 1 for is_repeated, run in runs if is_repeated)])
+    for match in re.finditer(rf"([^\W\d_]{{2,8}}?)\1{{{MOST_REPEATS},}}", text):  # within a word, or without blanks
         most = max(most, len(match[0]) // len(match[1]))
     return most if most > MOST_REPEATS else 0
