@@ -9,7 +9,9 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import Linear, Norm
 from fastattn.layers.parameters import Parameters
+from fastattn.models.recorded_stack import MOST_ROWS, RecordedStack
 from fastattn.models.residual import ResidualEncoder
+from fastattn.models.stack import AttentionStack
 from fastattn.models.stacks import build_stack
 from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
@@ -105,7 +107,10 @@ class EncoderStack:
 
     def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
-        self.stack = build_stack(parameters, name, spec)
+        self.stack, recorder = build_stack(parameters, name, spec), parameters.ops.recorder()
+        self._recorded_stack = None
+        if isinstance(self.stack, AttentionStack) and recorder is not None:
+            self._recorded_stack = RecordedStack(self.stack, recorder)
 
     def encode(self, ids_B: Arrays, types_B: Arrays | None = None, visible_B: Counts | None = None) -> RowsAndStarts:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
@@ -165,7 +170,9 @@ class EncoderStack:
                     self.ops, pass_starts_B1, positions_N, self.stack.bias, self.stack.causal,
                     types_N=types_N, visible_B=pass_visible_B, narrow=self.narrow, first_only=first_only,
                 )  # fmt: skip
-                yield self.stack(ids_N, rows), rows
+                is_short = end - first == 1 and len(ids_N) <= MOST_ROWS and visible_B is None
+                run = self._recorded_stack if is_short and self._recorded_stack is not None else self.stack
+                yield run(ids_N, rows), rows
             first = end
 
     def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:

@@ -120,13 +120,16 @@ class AttentionStack(Stack):
         self.layer_weights = spec.layers * spec.width * (2 * inner + 6 * spec.attention.query_width)
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
-        x_ND = self._embed(inputs_N, rows)
+        return self.transform(self.embed(inputs_N, rows), rows)
+
+    def transform(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        """The last hidden states from the embedded inputs."""
         for sublayer in self._sublayers:
             x_ND = sublayer(x_ND, rows)
         return self._finish(x_ND)
 
     def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
-        x_ND = self._embed(inputs_N, rows)
+        x_ND = self.embed(inputs_N, rows)
         yield x_ND
         for sublayers in self._sublayers_by_block:
             for sublayer in sublayers:
@@ -137,7 +140,8 @@ class AttentionStack(Stack):
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
         return [block.cross_attention.key_value(rows_ND) for block in self.blocks if block.cross_attention is not None]
 
-    def _embed(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+    def embed(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+        """The inputs' rows, with positions and token types."""
         if self.spec.start_from_zero_embedding and rows.may_begin:
             inputs_N = np.where(rows.positions_N == 0, -1, inputs_N).astype(np.int32)
         x_ND: np.ndarray = self.embedding(inputs_N, rows.positions_N, rows.types_N)

@@ -1,6 +1,7 @@
 """Encoders of every variety on the kernels and on the reference; tests/architectures has transformers' rows."""
 
 import math
+import threading
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -130,6 +131,52 @@ def test_states_and_first_rows_have_the_bits_of_a_whole_pass(spec: arch.StackSpe
         np.testing.assert_array_equal(first_B1, np.arange(5))
         difference = np.abs(first_BD - rows_ND[starts_B1[:-1]]).max()
         assert difference == 0 if ops is operations else difference < 1e-5
+
+
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_recorded_pass_has_the_bits_of_the_layers(spec: arch.StackSpec, precision: str) -> None:
+    """A length's first two sequences go through the layers, further ones through recorded calls."""
+    encoder = build_model(_checkpoint(spec), operations, precision).encoder
+    ids_B = [
+        np.random.default_rng(seed).integers(0, 47, length) for seed, length in enumerate([9, 5, 9, 9, 1, 5, 9, 5])
+    ]
+    rows_ND, starts_B1 = encoder.encode(ids_B)  # a batch is not recorded
+    layers_only = build_model(_checkpoint(spec), operations, precision).encoder
+    layers_only._recorded_stack = None
+    for b, ids in enumerate(ids_B):
+        np.testing.assert_array_equal(encoder.encode([ids])[0], rows_ND[starts_B1[b] : starts_B1[b + 1]])
+        np.testing.assert_array_equal(encoder.encode_first([ids])[0], layers_only.encode_first([ids])[0])
+    passes = encoder._recorded_stack._passes
+    assert {(length, first_only) for length, _, first_only in passes} == {(9, False), (9, True), (5, False), (5, True)}
+    is_recordable = spec.convolution is None and spec.output_scale == 1.0
+    assert all((recorded is not None) == is_recordable for recorded in passes.values())
+
+
+def test_recorded_passes_of_several_threads_keep_apart() -> None:
+    encoder = build_model(_checkpoint(VARIETIES["rotary-True"]), operations, "int8").encoder
+    ids_B = _sentences([20, 30, 20, 30])
+    expected = [encoder.encode([ids])[0] for ids in ids_B for _ in range(2)][::2]
+    wrong: list[int] = []
+
+    def repeat(b: int) -> None:
+        wrong.extend(b for _ in range(300) if not np.array_equal(encoder.encode([ids_B[b]])[0], expected[b]))
+
+    threads = [threading.Thread(target=repeat, args=(b,)) for b in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and all(encoder._recorded_stack._passes.values())
+
+
+def test_layers_that_read_what_a_kernel_wrote_are_not_recorded() -> None:
+    encoder = build_model(_checkpoint(VARIETIES["rotary-True"]), operations).encoder
+    sublayers = encoder.stack._sublayers
+    last = sublayers[-1]
+    sublayers[-1] = lambda x_ND, rows: last(x_ND, rows) + np.float32(1)
+    rows = [encoder.encode(_sentences([9]))[0] for _ in range(4)]
+    assert all(np.array_equal(rows[0], other) for other in rows) and not any(encoder._recorded_stack._passes.values())
 
 
 def test_what_comes_behind_the_seen_ids_changes_nothing_before(ops: ModuleType) -> None:

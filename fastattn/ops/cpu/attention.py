@@ -147,7 +147,7 @@ def attend_batch(
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     (query, *_), threads = arrays, current_threads()
     shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, threads)
-    scratch_PN, invalid_P = np.empty((threads, floats + extra_floats), np.float32), np.empty(threads, np.int64)
+    scratch_PN, invalid_P = empty((threads, floats + extra_floats)), empty(threads, np.int64)
     ragged = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
     attend(arrays, strides, ragged, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
@@ -198,7 +198,7 @@ def attention(
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     N = len(query_NE)
-    out_NF = np.empty((N, heads.query_heads * (heads.value_width or heads.width)), np.float32)
+    out_NF = empty((N, heads.query_heads * (heads.value_width or heads.width)))
     strides = _row_strides(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:

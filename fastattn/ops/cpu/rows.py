@@ -31,6 +31,8 @@ def as_rows(x: np.ndarray) -> np.ndarray:
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+    if arena.state.program is not None and len(rows_R) == 1:
+        return x_ND[rows_R[0] :][:1]
     unrecordable()
     return x_ND[rows_R]
 
