@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -92,10 +92,10 @@ def begin_file(start: str, mode: int) -> tuple[BinaryIO, str]:
     The path is ``start``, random digits and PARTIAL_SUFFIX.
     """
     while True:
-        partial_path = _new_name(start)
         # Not tempfile: its files are private, and this file gets the permissions of any new file.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
-        stream = open(partial_path, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  at once
+        with _new_name(start) as partial_path:
+            stream = open(partial_path, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  at once
         if WINDOWS or (try_lock(stream) is not None and os.path.exists(partial_path)):
             return stream, partial_path
         abandon_file(stream, partial_path)  # another process swept the file before this one had locked it
@@ -110,11 +110,16 @@ def finish_file(stream: BinaryIO, partial_path: str, path: str) -> None:
     os.replace(partial_path, path)
 
 
-def _new_name(start: str) -> str:
-    """The path of a new unfinished file or folder: ``start``, random digits, PARTIAL_SUFFIX."""
+@contextlib.contextmanager
+def _new_name(start: str) -> Iterator[str]:
+    """The path of a file or folder that the block makes: ``start``, random digits, PARTIAL_SUFFIX."""
     partial_path = f"{start}{os.urandom(4).hex()}{PARTIAL_SUFFIX}"
     _partial_paths.add(partial_path)
-    return partial_path
+    try:
+        yield partial_path
+    except OSError:
+        _partial_paths.discard(partial_path)
+        raise
 
 
 def abandon_file(stream: BinaryIO, partial_path: str) -> None:
@@ -127,8 +132,8 @@ def abandon_file(stream: BinaryIO, partial_path: str) -> None:
 def begin_folder(start: str) -> tuple[int, str]:
     """Make a new folder, named like files of ``begin_file``: (descriptor that holds the folder's lock or -1, path)."""
     while True:
-        partial_path = _new_name(start)
-        os.mkdir(partial_path)
+        with _new_name(start) as partial_path:
+            os.mkdir(partial_path)
         if WINDOWS:
             return -1, partial_path
         with contextlib.suppress(FileNotFoundError):

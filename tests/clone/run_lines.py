@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 74_603, "tests": 58_025, "bench": 14_177, "docs": 2_332}
+BUDGET = {"product": 74_608, "tests": 58_033, "bench": 14_177, "docs": 2_332}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:

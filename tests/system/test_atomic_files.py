@@ -54,6 +54,14 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names(tmp_path) == [path.name] and path.read_bytes() == b"begun"
 
 
+def test_what_cannot_be_begun_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        write_whole(tmp_path / "file" / "below", lambda stream: None)
+    with pytest.raises(FileNotFoundError):
+        begin_folder(f"{tmp_path}/absent/")
+
+
 def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
     for name in ("fsync", "replace"):
