@@ -58,6 +58,18 @@ def peers(findings: Findings, data: Data) -> None:
         findings.say(f"{OURS} {sides[OURS]['rate']}")
 
 
+@check("minilm-single", "one sentence at a time, tokenizing included, one thread and two: at least 2 x ONNX Runtime")
+def single_vectors(findings: Findings, data: Data) -> None:
+    peer = "ONNX Runtime"
+    for precision, threads in product(("float32", "int8"), THREADS):
+        with library_threads(threads):
+            fields = {"precision": precision, "engines": (OURS, peer)}
+            _, make = encode_cases(request(data, "encode", threads, **fields))
+            sides = compare(make(), threads, rounds=9, seconds=20.0)
+        remark = f"{sides[OURS]['rate']}, {sides[peer]['rate']}"
+        findings.at_least(f"{precision}, {plural(threads)}:", sides[peer]["ratio"], f"x {peer}", 2.0, remark)
+
+
 def _batch(findings: Findings, data: Data, precision: str, beam: int, sentences: int, least: float) -> None:
     for threads in THREADS:
         # with scaling, only the cases of batches are made: greedy, then beam 4
