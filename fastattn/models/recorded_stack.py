@@ -10,6 +10,7 @@ from fastattn.models.stack import AttentionStack
 
 # Longer sequences are not recorded: Python takes 0.3 ms of a pass through six layers, 64 rows of width 384 take 2 ms.
 MOST_ROWS = 64
+MOST_PASSES = 128  # of all lengths and numbers of threads: some 25 MB for 24 layers of width 1024
 _NO_STOP = np.zeros(1, np.int64)
 
 
@@ -41,14 +42,15 @@ class RecordedStack:
     def __call__(self, inputs_N: np.ndarray, rows: WholeRows) -> np.ndarray:
         """The stack's last hidden states, with the bits that the stack itself gives."""
         x_ND = self._stack.embed(inputs_N, rows)
-        if not isinstance(x_ND, np.ndarray) or not self._lock.acquire(blocking=False):
+        is_recordable = isinstance(x_ND, np.ndarray) and self._stack.ops.recorder() is not None  # not by Numba's threads
+        if not is_recordable or not self._lock.acquire(blocking=False):
             return self._stack.transform(x_ND, rows)
         try:
             key = len(x_ND), self._stack.ops.current_threads(), rows.first_only
             if recorded := self._passes.get(key):
                 return recorded.run(x_ND)
             y_ND = self._stack.transform(x_ND, rows)
-            if key in self._seen and key not in self._passes:
+            if key in self._seen and key not in self._passes and len(self._passes) < MOST_PASSES:
                 self._passes[key] = self._record(x_ND, y_ND, rows)
             self._seen.add(key)
             return y_ND

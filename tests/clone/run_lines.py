@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 74_608, "tests": 58_033, "bench": 14_177, "docs": 2_332}
+BUDGET = {"product": 74_610, "tests": 58_044, "bench": 14_189, "docs": 2_332}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:

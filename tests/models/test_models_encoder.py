@@ -170,6 +170,17 @@ def test_recorded_passes_of_several_threads_keep_apart() -> None:
     assert not wrong and all(encoder._recorded_stack._passes.values())
 
 
+def test_programs_wait_while_numbas_threads_run_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, ids_B = build_model(_checkpoint(VARIETIES["rotary-True"]), operations).encoder, _sentences([9])
+    expected_ND = [encoder.encode(ids_B)[0] for _ in range(3)][0]
+    (recorded,) = encoder._recorded_stack._passes.values()
+    recorded.input_ND.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        encoder.encode(ids_B)
+    monkeypatch.setattr(operations, "recorder", lambda: None)
+    np.testing.assert_array_equal(encoder.encode(ids_B)[0], expected_ND)
+
+
 def test_layers_that_read_what_a_kernel_wrote_are_not_recorded() -> None:
     encoder = build_model(_checkpoint(VARIETIES["rotary-True"]), operations).encoder
     sublayers = encoder.stack._sublayers
