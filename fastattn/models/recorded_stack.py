@@ -42,7 +42,9 @@ class RecordedStack:
     def __call__(self, inputs_N: np.ndarray, rows: WholeRows) -> np.ndarray:
         """The stack's last hidden states, with the bits that the stack itself gives."""
         x_ND = self._stack.embed(inputs_N, rows)
-        is_recordable = isinstance(x_ND, np.ndarray) and self._stack.ops.recorder() is not None  # not by Numba's threads
+        is_recordable = (
+            isinstance(x_ND, np.ndarray) and self._stack.ops.recorder() is not None
+        )  # not by Numba's threads
         if not is_recordable or not self._lock.acquire(blocking=False):
             return self._stack.transform(x_ND, rows)
         try:
@@ -51,15 +53,20 @@ class RecordedStack:
                 return recorded.run(x_ND)
             y_ND = self._stack.transform(x_ND, rows)
             if key in self._seen and key not in self._passes and len(self._passes) < MOST_PASSES:
-                self._passes[key] = self._record(x_ND, y_ND, rows)
+                self._passes[key] = self._record(x_ND, rows)
             self._seen.add(key)
             return y_ND
         finally:
             self._lock.release()
 
-    def _record(self, x_ND: np.ndarray, y_ND: np.ndarray, rows: WholeRows) -> _Pass | None:
-        """The recorded pass; None where it does not give y for x: a layer reads what a kernel wrote."""
+    def _record(self, x_ND: np.ndarray, rows: WholeRows) -> _Pass | None:
+        """The recorded pass; None where a layer computes from what a kernel wrote, so that the pass cannot be recorded.
+
+        Such a pass may give the right rows for x, which memory may still hold, but not for other rows.
+        """
         input_ND, outputs = x_ND.copy(), list[np.ndarray]()
         program = self._recorder.record(lambda: outputs.append(self._stack.transform(input_ND, rows)))
-        recorded = None if program is None else _Pass(program, input_ND, outputs[0])
-        return recorded if recorded is not None and np.array_equal(recorded.run(x_ND), y_ND) else None
+        if program is None:
+            return None
+        recorded, other_ND = _Pass(program, input_ND, outputs[0]), -x_ND
+        return recorded if np.array_equal(recorded.run(other_ND), self._stack.transform(other_ND, rows)) else None

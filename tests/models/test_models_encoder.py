@@ -181,11 +181,12 @@ def test_programs_wait_while_numbas_threads_run_kernels(monkeypatch: pytest.Monk
     np.testing.assert_array_equal(encoder.encode(ids_B)[0], expected_ND)
 
 
-def test_layers_that_read_what_a_kernel_wrote_are_not_recorded() -> None:
+@pytest.mark.parametrize("place", [0, -1])
+def test_layers_that_read_what_a_kernel_wrote_are_not_recorded(place: int) -> None:
     encoder = build_model(_checkpoint(VARIETIES["rotary-True"]), operations).encoder
     sublayers = encoder.stack._sublayers
-    last = sublayers[-1]
-    sublayers[-1] = lambda x_ND, rows: last(x_ND, rows) + np.float32(1)
+    sublayer = sublayers[place]
+    sublayers[place] = lambda x_ND, rows: sublayer(x_ND, rows) + np.float32(1)
     rows = [encoder.encode(_sentences([9]))[0] for _ in range(4)]
     assert all(np.array_equal(rows[0], other) for other in rows) and not any(encoder._recorded_stack._passes.values())
 
