@@ -176,6 +176,7 @@ def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
     """As long as they are small; whatever another one has done with the cache in between."""
     model, recorded, record = MODELS["shortlist, int8"], [], StepRecorder.record
     monkeypatch.setattr(StepRecorder, "record", lambda self, step: (recorded.append(1), record(self, step))[1])
+    monkeypatch.setattr(model.encoder, "_recorded_stack", None)  # which records the encoder's passes
     service = DecodingService(model, END, UNK, 1)
 
     def search(b, options=OPTIONS[0]):
