@@ -180,3 +180,4 @@ def compiled_name() -> str:
 TRIPLE = host().triple
 TARGET = choose_target(TRIPLE.split("-")[0], compiled_features(), compiled_name())
 LANES = TARGET.lanes
+IS_INTEL = TRIPLE.startswith("x86_64") and not compiled_name().startswith("znver")

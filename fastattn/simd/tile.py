@@ -18,7 +18,7 @@ The functions at the end write float32 as operands of the target's arithmetic.
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
+from fastattn.simd.arguments import LINE, Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
 from fastattn.simd.arithmetic import Arithmetic, BFloat, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
@@ -29,6 +29,7 @@ GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
+STREAM_AHEAD = 4096  # 1 KB is slower, 16 KB no faster
 INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # bytes of one staged value
 
 
@@ -42,7 +43,7 @@ def emit_sums(
 ) -> list:
     """Emit the loop over the inner dimension; returns ``starts``, row by row, plus the products.
 
-    ahead  (address, bytes a step) of memory that the loop prefetches.
+    ahead  (address, bytes a step) of memory that the loop prefetches, a line a step; all lines of constant bytes.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes // arithmetic.rows
@@ -59,7 +60,9 @@ def emit_sums(
         ]
         if ahead is not None:
             address, bytes_a_step = ahead
-            emitter.prefetch(builder.add(address, builder.mul(step, bytes_a_step)))
+            first_line = builder.add(address, builder.mul(step, bytes_a_step))
+            for skip in range(0, bytes_a_step.constant if isinstance(bytes_a_step, ir.Constant) else 1, LINE):
+                emitter.prefetch(builder.add(first_line, I64(skip)))
         a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
         new_sums = []
         for first in range(0, len(a_rows), arithmetic.rows):
@@ -123,7 +126,9 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     return as_routine(name, *[types.intp] * 7)(emit)
 
 
-def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, tile) -> None:
+def emit_linear_tile(
+    emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, alone: bool, tile: LinearTile
+) -> None:
     """Emit one tile of a linear layer, of the first ``vectors`` vectors of each of ``groups`` panels.
 
     Float sums start from bias + residual. Integer sums start from ``corrections``; at the end the tile multiplies them
@@ -147,6 +152,8 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
     # no prefetch for several panels at once, which memory bounds already
     ahead = (panels.ahead, panels.ahead_step) if groups == 1 else None
+    if alone:
+        ahead = builder.add(panels.address, I64(STREAM_AHEAD)), b_step
     sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, tile.steps, starts, vectors, ahead)
     by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
     if arithmetic.integer:
@@ -168,7 +175,7 @@ def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> li
     return values
 
 
-def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
+def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors, alone: bool = False):
     """The intrinsic ``tile(weights, rows, panels, steps, out, affine, residual)`` of a linear layer.
 
     weights   an array of packed weights, for its dtype only.
@@ -178,12 +185,14 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     out       Rows, written: groups * vectors vectors of float32 each.
     affine    Affine: rows of groups * vectors vectors.
     residual  Rows like those of out.
+    A tile ``alone`` meets its panel first, and prefetches what it will read STREAM_AHEAD bytes on.
     """
 
     def emit(arithmetic, emitter, *values):
-        emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
+        emit_linear_tile(emitter, arithmetic, rows, groups, vectors, alone, LinearTile(*values))
 
-    return as_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of)(emit)
+    name = f"linear_{rows}_{groups}_{vectors}{'_alone' if alone else ''}"
+    return as_array_routine(name, LINEAR_TILE, arithmetic_of)(emit)
 
 
 @as_array_routine("linear_dots", [StagedRow, Rows, None, None, Affine], arithmetic_of)

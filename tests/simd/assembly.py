@@ -21,7 +21,7 @@ def tile_assembly(target: Target, triple: str, cpu: str, features: str, precisio
 
     def emit(emitter, *values):
         tile, arithmetic = LinearTile(*values), arithmetic_for(precision, target)
-        emit_linear_tile(emitter, arithmetic, target.rows, 1, target.vectors, tile)
+        emit_linear_tile(emitter, arithmetic, target.rows, 1, target.vectors, False, tile)
 
     return _assembly(emit, LINEAR_TILE, target, triple, cpu, features)
 
