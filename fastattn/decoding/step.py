@@ -15,6 +15,7 @@ import numpy as np
 
 from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, STOP, USED, Edits, StepRows, SubsetRows
 from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.recorded_layers import MOST_TOKENS, Recordings, padded_rows
 from fastattn.decoding.search import (
     HOPELESS,
     CandidateRows,
@@ -153,31 +154,22 @@ def may_improve(
 
 RUN_SECONDS = 0.003  # after steps that take so long, the queue, interrupts and ended sentences have their turn
 GUESSED_SECONDS = 2e-11  # of a step, for each weight and row, until a step has been timed
-MOST_TOKENS = 1024  # of all rows together, in one run
-MOST_RECORDINGS = 16  # of a batch; each is for a number of rows and of threads
 COLUMNS = 512  # a recording has room for a multiple of so many columns of subsets
 
 
-class RecordedSteps:
+class RecordedSteps(Recordings):
     """The steps of a batch of greedy search."""
 
     def __init__(self, model: Decoder, cache: KeyValueCache, choice: TokenChoice, recorder: Any):
-        self.model, self.cache, self.choice, self.recorder = model, cache, choice, recorder
-        self._rows, self._columns = StepRows(0, 0), 0  # arrays of all recordings; room for columns of subsets
-        self._recordings: dict[tuple[int, int, bool], Any] = {}
-        self._tables: tuple[np.ndarray, ...] = ()  # of the cache, for which the recordings are
+        super().__init__(model, cache, recorder)
+        self.choice, self._columns = choice, 0  # room for columns of subsets
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
         self._ends_E = np.array(choice.end_ids, np.int32)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the recordings take."""
-        return self.recorder.size
 
     def suits(self, steps_B: np.ndarray) -> bool:
         """Whether one recording suits sentences at these steps: either all of them may end, or none."""
         is_early_B = steps_B < self.choice.options.min_decoding_length
-        return bool(is_early_B.all() or not is_early_B.any())
+        return self.recorder.is_usable and bool(is_early_B.all() or not is_early_B.any())
 
     def run(self, beams: Beams, linear: Any, steps: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
         """Make one step or several: (the beams before the last step, the last step's scores_B1 and ids_B1).
@@ -191,8 +183,11 @@ class RecordedSteps:
         R, cache = padded_rows(B), self.cache
         steps = steps or self._steps_at_once(beams, R)
         fresh_F = cache.take_rows(B * steps, position + steps - 1)
-        columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
-        recording = self._recording(R, columns, linear, self._is_early(beams))
+        columns, is_early = 0 if linear is None else int(beams.subsets_B3[:, 1].max()), self._is_early(beams)
+        if columns > self._columns:
+            self._recordings.clear()
+            self._columns = -(-columns // COLUMNS) * COLUMNS
+        recording = self.take(R, (is_early,), lambda rows: self._record(rows, linear, is_early))
         if recording is None:
             cache.target.give_back(fresh_F)
             return None
@@ -237,30 +232,6 @@ class RecordedSteps:
         rows.counts[LIVE], rows.counts[ENOUGH] = B, 1
         return rows
 
-    def _recording(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
-        """The recording for R rows; None if the step cannot be recorded."""
-        tables = self.cache.tables
-        if (
-            R > len(self._rows)
-            or columns > self._columns
-            or any(table is not old_table for table, old_table in zip(tables, self._tables, strict=False))
-            or not self._tables
-        ):
-            self._recordings.clear()
-            self._tables = tables
-            self._columns = max(self._columns, -(-columns // COLUMNS) * COLUMNS)
-            if R > len(self._rows):
-                self._rows = StepRows(padded_rows(2 * R), max(padded_rows(2 * R), MOST_TOKENS))
-        key = R, self.model.ops.current_threads(), is_early
-        recording = self._recordings.pop(key, None)
-        if recording is None:
-            recording = self._record(self._rows.first(R), linear, is_early)
-            while len(self._recordings) >= MOST_RECORDINGS:
-                del self._recordings[next(iter(self._recordings))]
-        if recording is not None:
-            self._recordings[key] = recording  # the last in the dict, which is dropped last
-        return recording
-
     def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
         model, ops = self.model, self.model.ops
         steps = 1 if is_early else max(1, self.choice.options.min_decoding_length)
@@ -268,9 +239,7 @@ class RecordedSteps:
         edits = model.output.with_cap(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
         normalized = self.choice.options.needs_log_probs or edits.suppressed_RJ is not None
-        rows.tokens_R[:] = 0
-        room, limit = self.cache.histories_RS.shape[1], model.sizes.max_positions
-        rows.positions_R[:] = min(room, limit or room) - 1
+        self.last_positions(rows)
 
         def step() -> None:
             ops.take_tokens(rows, *self.cache.written_tables)
@@ -278,14 +247,6 @@ class RecordedSteps:
             ops.pick_tokens(hidden_RD, outputs, edits, normalized, self._ends_E, rows)
 
         return self.recorder.record(step)
-
-
-def padded_rows(rows: int) -> int:
-    """How many rows a recording for at least ``rows`` rows has: one of few numbers, mostly multiples of a tile."""
-    if rows <= 8:
-        return rows if rows <= 4 else 6 if rows <= 6 else 8
-    grain = 8 if rows <= 128 else 16
-    return -(-rows // grain) * grain
 
 
 # The sentences of a batch may differ in these options.

@@ -19,6 +19,7 @@ import numpy as np
 
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.prompts import PromptReader
+from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.search import Job, Pass, stream_plan, timeout_error
 from fastattn.decoding.speculation import SpeculativeBatch
 from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, give_up
@@ -171,7 +172,7 @@ def _prefill(
     return hidden_ND
 
 
-Spares: TypeAlias = list[tuple[KeyValueCache, DecodingBatch | None]]
+Spares: TypeAlias = list[tuple[RecordedLayers | None, KeyValueCache, DecodingBatch | None]]
 
 
 class DecodingWorker:
@@ -188,6 +189,7 @@ class DecodingWorker:
         self._spare_batch: DecodingBatch | None = None  # the empty batch that came with this worker's cache
         self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
+        self._recorded_layers: RecordedLayers | None = None  # for the cache; None: nothing can be recorded
         self._admitted_at = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether sentences in progress may have an allowance
         self._pass_seconds = 0.0  # of Passes in this call of ``advance``; no sentence's allowance pays for them
@@ -307,9 +309,11 @@ class DecodingWorker:
         memory_rows += sum(len(sentence.job.source) for sentence in in_progress)
         if self.cache is None and self._spares:
             with suppress(IndexError):  # another worker was quicker
-                self.cache, self._spare_batch = self._spares.pop()
+                self._recorded_layers, self.cache, self._spare_batch = self._spares.pop()
         if self.cache is None:
             self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
+            recorder = self.model.ops.recorder()
+            self._recorded_layers = recorder and RecordedLayers(self.model, self.cache, recorder)
         else:
             self.cache.shrink(rows, memory_rows)
         return self.cache
@@ -340,7 +344,11 @@ class DecodingWorker:
         inputs = [batch.inputs() for batch in batches]
         slots_R, tokens_N, positions_N, counts_R = map(np.concatenate, zip(*inputs))
         attention = any(batch.options.needs_attention for batch in batches)
-        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, attention, counts_R)
+        hidden_ND = attention_NS = None
+        if self._recorded_layers is not None and not attention and len(tokens_N) == len(slots_R):
+            hidden_ND = self._recorded_layers.step(slots_R, tokens_N, positions_N)
+        if hidden_ND is None:
+            hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, attention, counts_R)
         if attention_NS is not None:
             cache.keep_attention(slots_R, positions_N, attention_NS)
         ends = [0, *accumulate(len(tokens) for _, tokens, *_ in inputs)]
@@ -380,14 +388,15 @@ class DecodingWorker:
         cache, batch = self.cache, empty_batches[-1] if empty_batches else None
         if self.batches or self.prompts or cache is None or not (empty_batches or cache.shares_rows):
             return
-        steps = None if batch is None else batch.recorded_steps
+        steps, layers = None if batch is None else batch.recorded_steps, self._recorded_layers
         if cache.shares_rows:
             cache.shrink(0, 0)
-        is_small = steps is not None and cache.size + steps.size <= SPARE_BYTES
+        recorded_bytes = sum(recordings.size for recordings in (steps, layers) if recordings is not None)
+        is_small = (steps is not None or recorded_bytes > 0) and cache.size + recorded_bytes <= SPARE_BYTES
         if len(self._spares) < (1 if cache.shares_rows else MOST_SPARES) and (is_small or cache.shares_rows):
-            self.cache = self._spare_batch = None
+            self.cache = self._recorded_layers = self._spare_batch = None
             drops_batch = batch is None or isinstance(batch.speculate, Decoder)  # the draft model may be closed by then
-            self._spares.append((cache, None if steps is None or drops_batch else batch))
+            self._spares.append((layers, cache, None if steps is None or drops_batch else batch))
 
 
 # With at least so many sentences a thread, each thread has its own sentences; with fewer, threads share each product.

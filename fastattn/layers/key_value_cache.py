@@ -241,10 +241,13 @@ class KeyValueCache:
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """rows_N int32: the row for each new token, at its slot and position; layers write keys and values there."""
         rows_N = self.take_rows(len(slots_N), int(positions_N.max()))
-        self.histories_RS[slots_N, positions_N] = rows_N
-        self._written_rows_RS[slots_N, positions_N] = rows_N
-        self._tokens_M[rows_N] = tokens_N
+        self.enter(rows_N, slots_N, positions_N, tokens_N)
         return rows_N
+
+    def enter(self, rows_N: np.ndarray, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> None:
+        """Enter taken rows in the tables, at their slots and positions."""
+        self.histories_RS[slots_N, positions_N] = self._written_rows_RS[slots_N, positions_N] = rows_N
+        self._tokens_M[rows_N] = tokens_N
 
     def take_rows(self, count: int, last_position: int) -> np.ndarray:
         """rows_N int32: unused rows; the tables get room for positions up to ``last_position``."""

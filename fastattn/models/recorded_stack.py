@@ -42,9 +42,7 @@ class RecordedStack:
     def __call__(self, inputs_N: np.ndarray, rows: WholeRows) -> np.ndarray:
         """The stack's last hidden states, with the bits that the stack itself gives."""
         x_ND = self._stack.embed(inputs_N, rows)
-        is_recordable = (
-            isinstance(x_ND, np.ndarray) and self._stack.ops.recorder() is not None
-        )  # not by Numba's threads
+        is_recordable = isinstance(x_ND, np.ndarray) and self._recorder.is_usable
         if not is_recordable or not self._lock.acquire(blocking=False):
             return self._stack.transform(x_ND, rows)
         try:

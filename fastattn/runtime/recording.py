@@ -79,6 +79,11 @@ class StepRecorder:
     def size(self) -> int:
         return self.arena.size
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether programs may run: Numba's threads have no way to run them."""
+        return not setting.by_numba
+
     def record(self, function: Callable[[], Any]) -> Program | None:
         """The kernel calls of ``function``; None if it also computes outside of kernels."""
         program = Program(self.arena)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
-from fastattn.decoding import step, worker
+from fastattn.decoding import recorded_layers, step, worker
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.recorded_layers import MOST_ROWS, RecordedLayers
 from fastattn.decoding.search import Job, search_plan
 from fastattn.decoding.step import RecordedSteps
 from fastattn.decoding.worker import DecodingService
@@ -101,6 +102,48 @@ def test_models_of_every_variety(variety):
     assert not made or max(made) > 1
 
 
+def layers_recorded(model, jobs, options, callers=1):
+    """The number of rows of each step whose layers alone were recorded; the search finds what other steps do."""
+    made, run = [], RecordedLayers.step
+
+    def count(self, slots_R, *inputs):
+        hidden_RD = run(self, slots_R, *inputs)
+        if hidden_RD is not None:
+            made.append(len(slots_R))
+        return hidden_RD
+
+    with mock.patch.object(RecordedLayers, "step", count):
+        found = plain(decode(model, jobs, options, callers))
+    with steps_by_themselves():
+        assert found == plain(decode(model, jobs, options))
+    return made
+
+
+@pytest.mark.parametrize("variety", VARIETIES)
+def test_beams_of_models_of_every_variety(variety):
+    precision = ("float32", "int8")[list(VARIETIES).index(variety) % 2]
+    model = random_model(seed=7, ops=operations, precision=precision, **VARIETIES[variety])
+    options = DecodingOptions(beam_size=3, num_hypotheses=2, max_decoding_length=35)
+    made = layers_recorded(model, [Job(source, [START]) for source in SOURCES[:5]], options)
+    assert bool(made) == (variety not in IN_NUMPY)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodingOptions(beam_size=2, max_decoding_length=70, repetition_penalty=1.3),
+        DecodingOptions(beam_size=5, length_penalty=0.6, disable_unk=True, min_decoding_length=6),
+        DecodingOptions(beam_size=1, sampling_topk=5, seed=3, max_decoding_length=30),
+    ],
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_searches_of_recorded_layers(name, options):
+    """From 7 sentences on, whose last rows are few; a prefix, lists of words, tables that grow."""
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:7])]
+    made = layers_recorded(MODELS[name], jobs, options)
+    assert made and max(made) <= MOST_ROWS
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", MODELS)
 def test_options_and_lists_of_words(name, options):
@@ -117,7 +160,7 @@ def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step, "RUN_SECONDS", at_once)
-        patch.setattr(step, "MOST_RECORDINGS", programs)
+        patch.setattr(recorded_layers, "MOST_RECORDINGS", programs)
         found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
     for drawn, results in found:
         assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
@@ -160,11 +203,18 @@ def test_logits_that_are_not_numbers_in_a_later_step(monkeypatch):
         decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])
 
 
+def test_nothing_recorded_runs_beside_numbas_threads(monkeypatch):
+    jobs = [Job(source, [START]) for source in SOURCES[:3]]
+    monkeypatch.setattr(StepRecorder, "is_usable", False)
+    assert not recorded(MODELS["attention, float32"], jobs, OPTIONS[0])
+    assert not layers_recorded(MODELS["attention, float32"], jobs, DecodingOptions(beam_size=3))
+
+
 def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     made = []
     init = RecordedSteps.__init__
     monkeypatch.setattr(RecordedSteps, "__init__", lambda self, *rest: (made.append(self), init(self, *rest))[0])
-    monkeypatch.setattr(step, "MOST_RECORDINGS", 3)
+    monkeypatch.setattr(recorded_layers, "MOST_RECORDINGS", 3)
     jobs = [Job(SOURCES[b % 40], [START]) for b in range(60)]
     decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
     (steps,) = made
@@ -187,6 +237,7 @@ def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
     assert [search(b) for b in (0, 1)] == [alone("shortlist, int8", b, OPTIONS[0]) for b in (0, 1)]
     assert search(0) == alone("shortlist, int8", 0, OPTIONS[0]) and not recorded
     beams = replace(OPTIONS[0], beam_size=3)
+    assert search(2, beams) == alone("shortlist, int8", 2, beams) and recorded, "of the layers alone"
     assert search(2, beams) == alone("shortlist, int8", 2, beams) and not recorded
     assert search(3, OPTIONS[1]) == alone("shortlist, int8", 3, OPTIONS[1]) and recorded, "with other options"
     monkeypatch.setattr(worker, "SPARE_BYTES", 0)

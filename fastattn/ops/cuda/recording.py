@@ -78,7 +78,7 @@ class LaunchProgram:
 class LaunchRecorder:
     """Records functions as programs, of which one runs at a time."""
 
-    size = 0  # bytes of the host that programs use
+    size, is_usable = 0, True  # bytes of the host that programs use; whether programs may run
 
     def record(self, function: Callable[[], Any]) -> LaunchProgram | None:
         """The launches of the function; None if it needs a result on the host."""
