@@ -9,6 +9,7 @@ from bench.checks import Data, Findings, check, need
 from bench.server import SERVE, running
 
 EXAMPLES = 100  # of each operation
+SECONDS = 20  # that the server may take for an answer; schemathesis waits longer
 # A code that is no language fits the description; as LibreTranslate does, the server refuses it with 400.
 LEFT_OUT = "positive_data_acceptance"
 
@@ -21,10 +22,10 @@ LEFT_OUT = "positive_data_acceptance"
 def schema(findings: Findings, data: Data) -> None:
     need("schemathesis", "fastapi")
     program = Path(sys.executable).with_name("schemathesis")
-    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", "lm=smollm2", "--timeout", "20"]) as server:
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", "lm=smollm2", "--timeout", str(SECONDS)]) as server:
         ended = subprocess.run(
             [str(program), "run", f"{server.address}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1",
-             "-c", "all", "--exclude-checks", LEFT_OUT],
+             "-c", "all", "--exclude-checks", LEFT_OUT, "--request-timeout", str(2 * SECONDS)],
             capture_output=True,
             text=True,
         )  # fmt: skip
@@ -34,3 +35,5 @@ def schema(findings: Findings, data: Data) -> None:
     findings.at_least("requests", int(generated[1]) if generated else 0, "", 1000)
     if ended.returncode:
         findings.say(" / ".join(re.findall(r"- (ST\d+ .*)", ended.stdout)[:6]))
+        errors = re.search(r"=+ ERRORS =+(.*?)\n=+ ", ended.stdout, re.DOTALL)
+        findings.say(" ".join(errors[1].split())[:400] if errors else "")

@@ -505,7 +505,7 @@ def test_wrong_conversations_are_refused(chat):
 
 def cache_of(generator):
     """What its only worker has left."""
-    ((cache, _),) = generator._service._make_worker.keywords["spares"]
+    ((_, cache, _),) = generator._service._make_worker.keywords["spares"]
     return cache
 
 
