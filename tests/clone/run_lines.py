@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 74_617, "tests": 58_046, "bench": 14_189, "docs": 2_332}
+BUDGET = {"product": 74_721, "tests": 58_098, "bench": 14_192, "docs": 2_332}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
