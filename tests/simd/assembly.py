@@ -16,12 +16,14 @@ BASE = {"avx512f", "avx512vl", "avx512bw", "avx512vnni", "avx512bf16"}  # featur
 TILES = {"amx-tile", "amx-int8", "amx-bf16"}
 
 
-def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
+def tile_assembly(
+    target: Target, triple: str, cpu: str, features: str, precision: str = "float32", alone: bool = False
+) -> str:
     """Assembly of the full tile for any CPU."""
 
     def emit(emitter, *values):
         tile, arithmetic = LinearTile(*values), arithmetic_for(precision, target)
-        emit_linear_tile(emitter, arithmetic, target.rows, 1, target.vectors, False, tile)
+        emit_linear_tile(emitter, arithmetic, target.rows, 1, target.vectors, alone, tile)
 
     return _assembly(emit, LINEAR_TILE, target, triple, cpu, features)
 

@@ -40,6 +40,17 @@ def test_tile_compiles_for_every_target_and_keeps_its_sums_in_registers():
         assert not [line for line in inside if "(%rsp)" in line and line.split()[0].startswith("mov")]
 
 
+def test_a_tile_alone_prefetches_each_line_that_it_reads():
+    for wanted, cpu, precision in ((AVX512, "icelake-server", "float32"), (AVX2, "haswell", "int8")):
+        prefetched = []
+        for alone in (False, True):
+            lines = tile_assembly(wanted, X86_64, cpu, "", precision, alone).splitlines()
+            prefetched.append(re.findall(r"prefetch\w+\s+(-?\d*)", "\n".join(lines)))
+        panel_lines = wanted.columns * 4 // 64  # of a step: float32, or four values of int8
+        assert len(prefetched[0]) == 1 and len(prefetched[1]) == panel_lines
+        assert len({int(offset or 0) // 64 for offset in prefetched[1]}) == panel_lines
+
+
 WIDE = {"avx512f", "avx512vl", "avx512bw"}
 
 
