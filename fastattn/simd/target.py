@@ -124,6 +124,7 @@ AVX = Target("avx", 8, 4, 2, False)
 SSE = Target("sse", 4, 4, 2, False, "pairs")
 NEON = Target("neon", 4, 8, 3, True, "smlal", float16=True, by_lane=True)
 GENERIC = Target("generic", 4, 4, 2, False)
+X86_TARGETS = "avx512", "avx2", "avx", "sse"  # names
 
 # fastattn does not use Arm's SVE: the length of its vectors is unknown when a kernel is written.
 ARM = ("aarch64", "arm64")

@@ -37,7 +37,14 @@ from fastattn.kernels.attention.scores import (
 )
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
-from fastattn.simd.attention import additive_rows, cap_row, make_exponentials, make_row_maxima
+from fastattn.simd.attention import (
+    additive_rows,
+    cap_row,
+    drop_subnormals,
+    keep_subnormals,
+    make_exponentials,
+    make_row_maxima,
+)
 from fastattn.simd.memory import address, load, load_index, load_scalar, store, store_index, store_scalar
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.target import LANES, TARGET
@@ -308,4 +315,6 @@ def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, s
     total_cost = cost_of(key_index, 0, len(key_index.stops_N)) * heads
     for part in prange(0, len(scratch_PN)):
         scratch, begin, stop = take_part(scratch_PN, part, total_cost)
+        subnormals = drop_subnormals()
         attend_share(arrays, key_index, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)
+        keep_subnormals(subnormals)
