@@ -114,8 +114,8 @@ def forms(heads: int, length: int) -> dict[str, tuple[Options, Options]]:
 
 @check(
     "attention-functions",
-    "one thread and two, (1, 12, 2048, 64): a score_mod or mask_mod takes at most 1.15 x the time of what says the same, "
-    "ALiBi also of attention without a function",
+    "one thread and two, (1, 12, 2048, 64): a score_mod or mask_mod takes at most 1.15 x the time of what says the "
+    "same, ALiBi also of attention without a function",
 )
 def functions(findings: Findings, data: Data) -> None:
     B, H, T, K = FORM_SHAPE
