@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 
 from bench.case import OURS
-from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, folder_of, in_child, plural, request
+from bench.checks import Absent, Data, Findings, check, need
+from bench.checks.compare import THREADS, folder_of, in_child, milliseconds, plural, request, timed
 from bench.machine import ROOT
 from bench.translate_locally import VARIABLE, TranslateLocally, program, write_lines
 from fastattn import Translator
@@ -101,3 +101,24 @@ def speed(findings: Findings, data: Data) -> None:
             raise Absent(f"no {PEER}: neither {VARIABLE} nor PATH names it")
         ours, theirs = (row["sides"][name]["seconds"] for name in (OURS, PEER))
         findings.at_least(f"{plural(threads)}:", theirs / ours, f"x {PEER}", 2.0, f"{ours:.2f} and {theirs:.2f} s")
+
+
+@check(
+    "light-single",
+    "en-pt, one of 33 sentences at a time, int8, greedy, one thread and two, models loaded: 5 x fxtranslate, which has one",
+)
+def single(findings: Findings, data: Data) -> None:
+    need("fxtranslate")
+    import fxtranslate
+
+    folder = folder_of("en-pt")
+    files = (next(folder.glob(pattern)).read_bytes() for pattern in ("model*.bin", "vocab*.spm", "lex*.bin"))
+    model, vocabulary, shortlist = files
+    peer, lines = fxtranslate.Translator(model, vocabulary, vocabulary, shortlist), data.flores("en")[:33]
+    for threads in THREADS:
+        translator = Translator(folder, "int8", threads=threads)
+        calls = {OURS: lambda ours=translator: [ours.translate(line) for line in lines]}
+        calls["fxtranslate"] = lambda: [peer.translate_long(line) for line in lines]
+        times = timed(calls, threads, rounds=7, seconds=20.0)
+        ratio = times["fxtranslate"] / times[OURS]
+        findings.at_least(f"{plural(threads)}:", ratio, "x fxtranslate", 5.0, milliseconds(times))
