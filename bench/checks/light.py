@@ -105,7 +105,7 @@ def speed(findings: Findings, data: Data) -> None:
 
 @check(
     "light-single",
-    "en-pt, one of 33 sentences at a time, int8, greedy, one thread and two, models loaded: 5 x fxtranslate, which has one",
+    "en-pt, one of 33 sentences at a time, int8, one thread and two, models loaded: 5 x fxtranslate, which has one",
 )
 def single(findings: Findings, data: Data) -> None:
     need("fxtranslate")
