@@ -31,7 +31,7 @@ from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_til
 from fastattn.simd.arguments import GROUP_INPUTS, GROUPED_ROWS, LINE, SIZE, TILE_ROWS, GroupedPanel, Panels, Rows
 from fastattn.simd.grouped import make_grouped_tile
 from fastattn.simd.memory import address, load, load_part, make_scratch, store, store_part
-from fastattn.simd.target import IS_INTEL, LANES, TARGET
+from fastattn.simd.target import LANES, PREFETCHES_STREAMS, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
 from fastattn.simd.vector import splat
 
@@ -42,7 +42,7 @@ LEAST_AMX_ROWS = 8
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
 # Intel's cores read the weights of a single tile from far memory at 9 GB/s, and with software that prefetches at 14.
 tile_full_alone, tile_4_alone = (
-    (make_linear_tile(rows, alone=True) for rows in (MR, 4)) if IS_INTEL else (tile_full, tile_4)
+    (make_linear_tile(rows, alone=True) for rows in (MR, 4)) if PREFETCHES_STREAMS else (tile_full, tile_4)
 )
 tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
 # A layer's last panel may hold less than half of its columns.

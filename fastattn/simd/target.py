@@ -181,4 +181,5 @@ def compiled_name() -> str:
 TRIPLE = host().triple
 TARGET = choose_target(TRIPLE.split("-")[0], compiled_features(), compiled_name())
 LANES = TARGET.lanes
-IS_INTEL = TRIPLE.startswith("x86_64") and not compiled_name().startswith("znver")
+# AMD's cores foresee by themselves what a stream of weights reads next.
+PREFETCHES_STREAMS = TRIPLE.startswith("x86_64") and not compiled_name().startswith("znver")
