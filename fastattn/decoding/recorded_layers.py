@@ -43,12 +43,11 @@ class Recordings:
 
         key  what else it depends on, besides the number of threads
         """
-        tables = self.cache.tables
-        if R > len(self._rows) or not all(map(lambda a, b: a is b, tables, self._tables)) or not self._tables:
+        self.forget_replaced()
+        if R > len(self._rows):
             self._recordings.clear()
-            self._tables = tables
-            if R > len(self._rows):
-                self._rows = StepRows(padded_rows(2 * R), max(padded_rows(2 * R), MOST_TOKENS))
+            self._rows = StepRows(padded_rows(2 * R), max(padded_rows(2 * R), MOST_TOKENS))
+        self._tables = self.cache.tables
         key = R, self.model.ops.current_threads(), *key
         recording = self._recordings.pop(key, None)
         if recording is None:
@@ -58,6 +57,12 @@ class Recordings:
         if recording is not None:
             self._recordings[key] = recording  # the last in the dict, which is dropped last
         return recording
+
+    def forget_replaced(self) -> None:
+        """Drop all recordings, and with them the memory of their tables, where the cache has replaced a table."""
+        if not all(old is table for old, table in zip(self._tables, self.cache.tables)):
+            self._recordings.clear()
+            self._tables = ()
 
     def last_positions(self, rows: StepRows) -> None:
         """Set the rows' inputs to the greatest positions that a run of their recording may have."""

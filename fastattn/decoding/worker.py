@@ -311,11 +311,13 @@ class DecodingWorker:
             with suppress(IndexError):  # another worker was quicker
                 self._recorded_layers, self.cache, self._spare_batch = self._spares.pop()
         if self.cache is None:
-            self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
-            recorder = self.model.ops.recorder()
-            self._recorded_layers = recorder and RecordedLayers(self.model, self.cache, recorder)
+            self.cache, self._recorded_layers = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows), None
         else:
             self.cache.shrink(rows, memory_rows)
+        if self._recorded_layers is not None:
+            self._recorded_layers.forget_replaced()
+        elif (recorder := self.model.ops.recorder()) is not None:
+            self._recorded_layers = RecordedLayers(self.model, self.cache, recorder)
         return self.cache
 
     def _batch_of(self, job: Job) -> DecodingBatch:
@@ -391,7 +393,10 @@ class DecodingWorker:
         steps, layers = None if batch is None else batch.recorded_steps, self._recorded_layers
         if cache.shares_rows:
             cache.shrink(0, 0)
-        recorded_bytes = sum(recordings.size for recordings in (steps, layers) if recordings is not None)
+        recordings = [one for one in (steps, layers) if one is not None]
+        for one in recordings:
+            one.forget_replaced()
+        recorded_bytes = sum(one.size for one in recordings)
         is_small = (steps is not None or recorded_bytes > 0) and cache.size + recorded_bytes <= SPARE_BYTES
         if len(self._spares) < (1 if cache.shares_rows else MOST_SPARES) and (is_small or cache.shares_rows):
             self.cache = self._recorded_layers = self._spare_batch = None

@@ -276,7 +276,7 @@ class KeyValueCache:
     @property
     def size(self) -> int:
         """About how many bytes the cache takes."""
-        return sum(table.nbytes for table in self.tables)
+        return sum(table.nbytes for table in self.tables) + self._attention_MS.nbytes
 
     def memory_slots(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(memory_slots_R, memory_lengths_R) of the slots."""

@@ -154,3 +154,10 @@ def test_a_number_as_a_mask_hides_where_it_is_zero(mask_mod):
     np.testing.assert_array_equal(states, BlockMask.from_mask(mask, 8).states_BHTS)
     for h in range(H):
         np.testing.assert_array_equal(seen(mask_mod, 9, 20, 1, h), mask[1, h])
+
+
+def test_a_mask_may_compare_subnormal_numbers():
+    query, key, value = arrays(8, 64)
+    weight_S = np.full(64, 1e-40, np.float32)
+    found = attention(query, key, value, mask_mod=lambda b, h, t, s: weight_S[s] > 0)
+    np.testing.assert_array_equal(found, attention(query, key, value))

@@ -19,6 +19,7 @@ from fastattn.decoding.search import Job, search_plan
 from fastattn.decoding.step import RecordedSteps
 from fastattn.decoding.worker import DecodingService
 from fastattn.errors import CheckpointError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import OutputProjection
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -201,6 +202,87 @@ def test_logits_that_are_not_numbers_in_a_later_step(monkeypatch):
     monkeypatch.setattr(OutputProjection, "top_k", spoil)
     with pytest.raises(CheckpointError, match="not a number"):
         decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])
+
+
+def begun(model, rows):
+    """(a cache in which ``rows`` sentences have their first token, their slots)."""
+    cache, memory = (
+        KeyValueCache(operations, model.sizes, 400, 900),
+        model.encode([SOURCES[b % 40] for b in range(rows)]),
+    )
+    memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
+    model.keep_memory(cache, rows_N, memory)
+    slots_R = np.concatenate([cache.add_slots(slot, 1) for slot in memory_slots_B.tolist()])
+    model.prefill(np.full(rows, START, np.int32), np.arange(rows + 1), memory, cache=cache, slots_B=slots_R)
+    return cache, slots_R
+
+
+def stepped(model, rows_of_steps, change=lambda cache, number: None):
+    """Whether each step was recorded, of the first so many slots; all have the bits of steps by themselves."""
+    most = max(rows_of_steps)
+    (cache, slots_R), (other, _) = begun(model, most), begun(model, most)
+    layers, made, positions_R = RecordedLayers(model, cache, operations.recorder()), [], np.ones(most, np.int32)
+    for number, rows in enumerate(rows_of_steps):
+        change(cache, number)
+        tokens_R = (np.arange(rows, dtype=np.int32) + 7 * number) % 16 + 3
+        inputs = slots_R[:rows], tokens_R, positions_R[:rows].copy()
+        positions_R[:rows] += 1
+        expected_RD, _ = model.step(other, *inputs)
+        found_RD = layers.step(*inputs)
+        made.append(found_RD is not None)
+        if found_RD is None:
+            found_RD, _ = model.step(cache, *inputs)
+        np.testing.assert_array_equal(found_RD, expected_RD)
+        assert cache.tokens(int(slots_R[rows - 1]), positions_R[rows - 1] - 1, positions_R[rows - 1]) == tokens_R[-1]
+    assert cache.target.free_count == other.target.free_count
+    return made
+
+
+@pytest.mark.parametrize("pool", ["target", "memory"])
+def test_a_step_reads_tables_that_have_replaced_others(pool):
+    """Whichever tables are replaced alone: a pool that shrinks or grows leaves others as they are."""
+
+    def replace_tables(cache, number):
+        if number == 3:
+            layers = getattr(cache, pool).layers
+            for number, old_ME in enumerate(layers):
+                layers[number] = old_ME.copy()
+                old_ME.fill(0)
+
+    assert stepped(MODELS["attention, float32"], [5] * 5, replace_tables) == [False, True, True, True, True]
+
+
+def test_a_step_that_cannot_be_recorded_takes_no_rows_and_is_tried_once(monkeypatch):
+    tried, record = [], StepRecorder.record
+    monkeypatch.setattr(StepRecorder, "record", lambda self, step: tried.append(record(self, step)))
+    assert not any(stepped(random_model(seed=7, ops=operations, **VARIETIES["zero start"]), [5] * 5))
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("name", ["attention, float32", "recurrent, int8"])
+def test_rows_whose_steps_are_recorded(name):
+    """From the second step with a number of rows on, up to MOST_ROWS; also where more rows had their turn."""
+    made = stepped(MODELS[name], [8, 7, 4, 8, 3, 3, 60, 61, 3, 3, MOST_ROWS + 1, MOST_ROWS + 1])
+    assert made == [n in (1, 5, 7, 9) for n in range(12)]
+
+
+def test_few_recordings_whose_results_stay(monkeypatch):
+    """Results are the caller's own, whatever runs later; the recordings used last are kept."""
+    monkeypatch.setattr(recorded_layers, "MOST_RECORDINGS", 3)
+    model = MODELS["attention, float32"]
+    cache, slots_R = begun(model, 8)
+    layers, results = RecordedLayers(model, cache, operations.recorder()), []
+    position_R = np.ones(8, np.int32)
+    for rows in (8, 8, 1, 1, 2, 2, 3, 3, 3):
+        found_RD = layers.step(slots_R[:rows], np.full(rows, 3 + len(results), np.int32), position_R[:rows].copy())
+        if found_RD is None:
+            model.step(cache, slots_R[:rows], np.full(rows, 5, np.int32), position_R[:rows].copy())
+        else:
+            results.append((found_RD, found_RD.copy()))
+        position_R[:rows] += 1
+    assert len(results) == 5 and [rows for rows, *_ in layers._recordings] == [1, 2, 3]
+    for found_RD, then_RD in results:
+        np.testing.assert_array_equal(found_RD, then_RD)
 
 
 def test_nothing_recorded_runs_beside_numbas_threads(monkeypatch):

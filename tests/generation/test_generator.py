@@ -615,6 +615,17 @@ def test_cancelled_prompts_leave_no_rows(monkeypatch):
     assert not cache._shared_lengths
 
 
+@pytest.mark.parametrize(
+    "options", [{"beam_size": 8}, {"sampling_temperature": 1.0, "num_hypotheses": 8, "max_new_tokens": 400}, {}]
+)
+def test_an_idle_generator_keeps_no_tables_but_its_caches(options):
+    generator = make(end_ids=())
+    generator.generate("the", details=True, **{"max_new_tokens": 400 if options else 3000} | options)
+    ((layers, cache, batch),) = generator._service._make_worker.keywords["spares"]
+    kept = {id(table): table.nbytes for one in (layers, batch and batch.recorded_steps) if one for table in one._tables}
+    assert sum(kept.values()) <= cache.size
+
+
 def test_a_pool_of_kept_rows_stays_where_it_is(monkeypatch):
     copied, real = [], RowPool.keep_only
     monkeypatch.setattr(RowPool, "keep_only", lambda self, *given: copied.append(1) or real(self, *given))

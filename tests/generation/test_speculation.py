@@ -16,6 +16,7 @@ from fastattn.decoding.speculation import look_up
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec
 from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
 from tests.generation.test_generator import STACKS as OTHERS
@@ -195,3 +196,15 @@ def test_a_closed_draft_is_let_go():
             break
         time.sleep(0.01)
     assert held() is None
+
+
+def test_steps_shared_with_proposals_do_not_fail(monkeypatch):
+    failed, real = [], Scheduler._isolate
+    monkeypatch.setattr(Scheduler, "_isolate", lambda self, *given: failed.append(given) or real(self, *given))
+    generator, given = generator_of("circles"), {"max_new_tokens": 150, "min_new_tokens": 150, "details": True}
+    asked = [
+        generator.submit(AGAIN, caller=n, **given, **own)
+        for n, own in enumerate(({"speculate": "prompt"}, {"beam_size": 2}))
+    ]
+    found = [one.result() for one in asked]
+    assert found[0].accepted > 100 and not failed

@@ -65,6 +65,36 @@ def test_subnormal_numbers_are_dropped_in_attention_alone():
         assert tiny[0, 0] * np.float32(0.5) > 0, "of this thread the calls leave subnormal numbers as they were"
 
 
+def test_subnormal_results_and_operands_are_dropped():
+    """Each by a bit of its own: results of normal numbers, and operands whose results are normal."""
+    if TARGET.name not in X86_TARGETS:
+        pytest.skip("x86")
+    starts, key_index = np.array([0, 2]), KeyIndex(np.arange(2, dtype=np.int32)[None], np.full(1, 2), None)
+    zeros, small = np.zeros((2, 16), np.float32), np.full((2, 16), 2e-38, np.float32)
+    small[1] = 0
+    tiny, great = np.full((2, 16), 1e-39, np.float32), np.full((2, 16), 1e38, np.float32)
+    tiny[1] = 0
+    ones = np.zeros((2, 16), np.float32)
+    ones[0] = 1
+    with operations.use_threads(1):
+        for query, key, value, expected in ((zeros, zeros, small, 0), (great, tiny, ones, 0.5)):
+            whole = operations.attention(query, key, value, RaggedBatch(starts, starts, None), Heads(1, 1, 16))
+            step = operations.attention_step(query[:1], key, value, key_index, Heads(1, 1, 16))
+            np.testing.assert_array_equal(whole, expected)
+            np.testing.assert_array_equal(step, expected)
+
+
+def test_helpers_keep_subnormal_numbers_after_attention():
+    starts = np.arange(0, 65 * 64, 64)
+    rows = normal(4, 64 * 64, 64)
+    tiny = np.full((4096, 64), 1e-40, np.float32)
+    halves = operations.pack_linear(np.full((64, 64), 0.5, np.float32), None, "float32")
+    with operations.use_threads(2):
+        for _ in range(30):
+            operations.attention(rows, rows, rows, RaggedBatch(starts, starts, None), Heads(4, 4, 16))
+            assert operations.linear(tiny, halves).all()
+
+
 def test_nan_is_not_swallowed():
     query, key = normal(4, 1, 8, 1, 8), normal(5, 1, 20, 1, 8)
     for number in (np.nan, np.inf):
