@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -43,81 +44,136 @@ the cache folder.
 )
 def warmup() -> None:
     """Compile all kernels for this machine now."""
-    import dataclasses
-
     start = time.monotonic()
     with Progress() as progress:
         compilation = Compilation(progress)
-        from fastattn.encoders.encoder import Encoder
-        from fastattn.encoders.masked_language_model import MaskedLanguageModel
-        from fastattn.encoders.sparse_encoder import SparseEncoder
-        from fastattn.generation.generator import Generator
-        from fastattn.runtime.compiling import cache_fault
-        from fastattn.translation.translator import Translator
+        from fastattn.runtime import compiling
+        from fastattn.runtime.threads import thread_limit
 
-        # Small models together run every kernel, in each precision.
-        with_norms: dict[str, Any] = {
-            "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
-            "norms": NormSpec("rms", output=True),
-            "positions": PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=32, interleaved=False)),
-            "local": LocalSpec((0,), before=64, after=64),
-            "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
-        }
-        for precision in ("float32", "bfloat16", "int8", "int4"):
-            for variety in ({}, with_norms):
-                Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _WORDS)
-            predictor = _encoder_checkpoint(predicts=True)
-            SparseEncoder.from_checkpoint(predictor, precision).encode("word " * _WORDS)
-            MaskedLanguageModel.from_checkpoint(predictor, precision).fill("[MASK]")
-            generator = Generator.from_checkpoint(_generator_checkpoint(), precision)
-            for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
-                generator.generate("word " * _WORDS, max_new_tokens=4, **options)
-            generator.score("word " * 3)
-        disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_WORDS))
-        Encoder.from_checkpoint(disentangled, "float32").encode("word " * _WORDS)
-        rotary_positions = PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=8))
-        rotary = {"positions": rotary_positions, "norms": NormSpec("rms", final=False)}
-        varieties: list[tuple[str, dict[str, Any], bool, str]]
-        varieties = [("float32", {}, False, ""), ("bfloat16", {}, False, ""), ("int8", {}, True, "")]
-        varieties += [("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")]
-        for precision, variety, quantized, recurrence in varieties:
-            changes: dict[str, Any] = {"cross_attention": True}  # from the encoder's stack to the decoder's
-            if recurrence:  # a decoder with a recurrence takes no rotary positions
-                changes |= {"positions": PositionSpec("none", limit=_WORDS), "recurrence": RecurrenceSpec(recurrence)}
-            stacks = _stack(**variety), dataclasses.replace(_stack(**variety), **changes)
-            _translate(Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision))
-        # The LSTM has additive attention, feeds its readout back and begins from a bridge; the GRU does none of these.
-        additive, readout = MemoryAttention("additive", 1, width=64), Readout(("context", "hidden"), 64, "tanh")
-        heads = MemoryAttention("multi-head", 0, width=64, heads=2)
-        lstm = _recurrent("lstm", attention=additive, readout=readout, feeds=True, initial="bridge")
-        gru = _recurrent("gru", attention=heads, initial="encoder")
-        for precision, recurrent in product(("float32", "bfloat16", "int8"), (lstm, gru)):
-            _translate(Translator.from_checkpoint(_translation_checkpoint(recurrent), precision))
-        _search_and_convolve()
-    if cache_fault():
+        processes = min(thread_limit(), _MOST_PROCESSES)
+        program = "from fastattn.cli.warmup import run_jobs; run_jobs({}, {})"
+        compiling.programs[:] = [program.format(number, processes) for number in range(1, processes)]
+        earlier = _count_kept()
+        run_jobs(0, processes)
+    if compiling.cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
-    report = f"{counted(compilation.kernels, 'kernel')} compiled in {time.monotonic() - start:.1f} s"
+    report = f"{counted(_count_kept() - earlier, 'kernel')} compiled in {time.monotonic() - start:.1f} s"
     click.echo(report if compilation.kernels else "all was compiled")
 
 
-def _translate(translator: Any) -> None:
+def _count_kept() -> int:
+    """The number of compiled variants of kernels in the cache folder."""
+    from fastattn.runtime.handle import cache_folder
+    from fastattn.system.atomic_files import PARTIAL_SUFFIX
+
+    return sum(path.suffix != PARTIAL_SUFFIX for path in cache_folder().glob("*"))
+
+
+def run_jobs(number: int, processes: int) -> None:
+    """Run all jobs in the order of process ``number`` of several: neighbours work towards each other.
+
+    A process that finds a kernel compiled loads it, so together the processes compile each kernel once.
+    """
+    jobs = _jobs()
+    first = len(jobs) * (number + number % 2) // processes
+    jobs = jobs[first:] + jobs[:first]
+    for job in reversed(jobs) if number % 2 else jobs:
+        job()
+
+
+def _jobs() -> list[Callable[[], Any]]:
+    """Small models and operations that together run every kernel, in each precision."""
+    with_norms: dict[str, Any] = {
+        "attention": AttentionSpec(heads=2, key_heads=1, head_width=32, head_norms=True),
+        "norms": NormSpec("rms", output=True),
+        "positions": PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=32, interleaved=False)),
+        "local": LocalSpec((0,), before=64, after=64),
+        "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
+    }
+    disentangled: dict[str, Any] = {"positions": PositionSpec("disentangled", max_distance=_WORDS)}
+    jobs = [partial(_encode, precision, variety) for precision in _PRECISIONS for variety in ({}, with_norms)]
+    jobs += [partial(job, precision) for precision in _PRECISIONS for job in (_predict, _generate)]
+    jobs.append(partial(_encode, "float32", disentangled))
+    rotary_positions = PositionSpec("rotary", limit=_WORDS, rotary=Rotary(width=8))
+    rotary = {"positions": rotary_positions, "norms": NormSpec("rms", final=False)}
+    jobs += [
+        partial(_translate_by_stacks, "float32", {}),
+        partial(_translate_by_stacks, "bfloat16", {}),
+        partial(_translate_by_stacks, "int8", {}, quantized=True),
+        partial(_translate_by_stacks, "float32", rotary, quantized=True, recurrence="ssru"),
+        partial(_translate_by_stacks, "bfloat16", {}, recurrence="average-attention"),
+    ]
+    # The LSTM has additive attention, feeds its readout back and begins from a bridge; the GRU does none of these.
+    additive, readout = MemoryAttention("additive", 1, width=64), Readout(("context", "hidden"), 64, "tanh")
+    heads = MemoryAttention("multi-head", 0, width=64, heads=2)
+    lstm = _recurrent("lstm", attention=additive, readout=readout, feeds=True, initial="bridge")
+    gru = _recurrent("gru", attention=heads, initial="encoder")
+    jobs += [partial(_translate, stacks, p) for p, stacks in product(("float32", "bfloat16", "int8"), (lstm, gru))]
+    return [*jobs, _search, _convolve]
+
+
+def _encode(precision: str, variety: dict[str, Any]) -> None:
+    from fastattn.encoders.encoder import Encoder
+
+    Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _WORDS)
+
+
+def _predict(precision: str) -> None:
+    from fastattn.encoders.masked_language_model import MaskedLanguageModel
+    from fastattn.encoders.sparse_encoder import SparseEncoder
+
+    checkpoint = _encoder_checkpoint(predicts=True)
+    SparseEncoder.from_checkpoint(checkpoint, precision).encode("word " * _WORDS)
+    MaskedLanguageModel.from_checkpoint(checkpoint, precision).fill("[MASK]")
+
+
+def _generate(precision: str) -> None:
+    from fastattn.generation.generator import Generator
+
+    generator = Generator.from_checkpoint(_generator_checkpoint(), precision)
+    for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
+        generator.generate("word " * _WORDS, max_new_tokens=4, **options)
+    generator.score("word " * 3)
+
+
+def _translate_by_stacks(precision: str, variety: Any, quantized: bool = False, recurrence: str = "") -> None:
+    import dataclasses
+
+    changes: dict[str, Any] = {"cross_attention": True}  # from the encoder's stack to the decoder's
+    if recurrence:  # a decoder with a recurrence takes no rotary positions
+        changes |= {"positions": PositionSpec("none", limit=_WORDS), "recurrence": RecurrenceSpec(recurrence)}
+    stacks = _stack(**variety), dataclasses.replace(_stack(**variety), **changes)
+    _translate(stacks, precision, quantized)
+
+
+def _translate(stacks: tuple[Any, Any], precision: str, quantized: bool = False) -> None:
+    from fastattn.translation.translator import Translator
+
+    translator = Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision)
     for shortlist, beam_size in product((True, False), (1, 2)):
         options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
         translator.translate("word", min_decoding_length=2, max_decoding_length=6, **options)
     translator.score(["word"], ["word"])
 
 
-def _search_and_convolve() -> None:
-    """Search vectors of each type; run each operation on images, and convolutions in each precision and shape."""
+def _search() -> None:
+    """Search vectors of each type."""
     import numpy as np
 
-    from fastattn.arguments.images import PixelGrid, Window
-    from fastattn.ops import cpu as operations
     from fastattn.vectors.search import semantic_search
 
     for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
         vectors_ND = np.ones((1, 8), dtype)
         semantic_search(vectors_ND, vectors_ND, 1, function)
+
+
+def _convolve() -> None:
+    """Run each operation on images, and convolutions in each precision and shape."""
+    import numpy as np
+
+    from fastattn.arguments.images import PixelGrid, Window
+    from fastattn.ops import cpu as operations
+
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
     window, point = Window((3, 3), padding=(1, 1)), Window((1, 1))
     convolutions = ("float32", point), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
@@ -147,6 +203,8 @@ def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]
     return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
 
 
+_PRECISIONS = "float32", "bfloat16", "int8", "int4"
+_MOST_PROCESSES = 4  # each takes 250 MB; more would wait for each other
 # Words of a text: enough for kernels to share the work among threads, too few for a batch on each thread.
 _WORDS = 512
 _PIECES = ("<unk>", "<s>", "</s>", "▁word")

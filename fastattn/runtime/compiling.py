@@ -1,12 +1,13 @@
-"""Locks and threads for compiling, listeners, and a second process that helps; the compiler itself is elsewhere.
+"""Locks and threads for compiling, listeners, and processes that help; the compiler itself is elsewhere.
 
-The second process takes a first translation from 29.2 s to 16.0 on two cores (docs/architecture.md, "Compiled code").
+A second process takes a first translation from 29.2 s to 16.0 on two cores (docs/architecture.md, "Compiled code").
 One thread compiles at a time; no thread compiles while the process forks, nor for _GRACE seconds while it ends.
 """
 
 import contextlib
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,18 +24,21 @@ _Result = TypeVar("_Result")
 _listeners: list[Callable[[str], None]] = []
 cache_faults: list[OSError] = []  # errors of this process while it stored compiled code, in their order
 
-SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
-# The second process looks for modules where this program finds them, not in the current folder first. It is a
-# grandchild, whose parent ends at once: then the system, not this program, has to wait for the second process.
-_SECOND_PROCESS = """
+SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no other process
+# What the other processes run, one program each. By default one process compiles the slowest kernels.
+programs = ["from fastattn.runtime.handle import compile_variants; compile_variants()"]
+# Another process looks for modules where this program finds them, not in the current folder first. It is a grandchild,
+# whose parent ends at once: then the system, not this program, has to wait for the other process.
+_START = """
 import os, sys
 if os.fork():
     os._exit(0)
-sys.path[:] = sys.argv[1:]
-from fastattn.runtime.handle import compile_variants
-compile_variants()
+program, *sys.path[:] = sys.argv[1:]
+from fastattn.runtime.compiling import end_with_first_process
+end_with_first_process()
+exec(program)
 """
-_lifeline: list[int] = []  # the end of a pipe by which the second process notices that this process has ended
+_lifeline: list[int] = []  # ends of pipes by which the other processes notice that this process has ended
 
 compile_lock = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
 link_lock = threading.RLock()  # held while a thread loads code, which is quick; taken behind all other locks
@@ -164,22 +168,34 @@ def cache_fault() -> str:
 
 
 @functools.cache
-def start_second_process() -> None:
-    """Start a second process, once, that compiles the slowest kernels, ``handle.VARIANTS``, at the same time.
+def start_processes() -> None:
+    """Start processes, once, that run ``programs`` at the same time.
 
-    Each process claims the variants that it compiles, and waits for those that the other process has claimed. There is
-    no second process on one CPU or where files cannot be locked.
+    Each process claims the variants that it compiles, and waits for those that another process has claimed. There are
+    no other processes on one CPU or where files cannot be locked.
     """
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return
-    command = [sys.executable, "-c", _SECOND_PROCESS, *map(os.path.abspath, sys.path)]
     with contextlib.suppress(OSError):
-        read_end, write_end = os.pipe()
-        _lifeline.append(write_end)
-        try:
-            no_output = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)]
-            files = [(os.POSIX_SPAWN_DUP2, read_end, 0), *no_output]
-            process = os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=files)
-        finally:
-            os.close(read_end)
-        os.waitpid(process, 0)
+        for program in programs:
+            _start_process(program)
+
+
+def _start_process(program: str) -> None:
+    command = [sys.executable, "-c", _START, program, *map(os.path.abspath, sys.path)]
+    read_end, write_end = os.pipe()
+    _lifeline.append(write_end)
+    try:
+        no_output = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)]
+        files = [(os.POSIX_SPAWN_DUP2, read_end, 0), *no_output]
+        process = os.posix_spawn(sys.executable, command, {**os.environ, SWITCH: "0"}, file_actions=files)
+    finally:
+        os.close(read_end)
+    os.waitpid(process, 0)
+
+
+def end_with_first_process() -> None:
+    """Have this process, which ``start_processes`` has started, end at once with the first one, or at Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()

@@ -10,8 +10,6 @@ import functools
 import importlib
 import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,7 @@ from fastattn.runtime.compiling import (
     lock_of_variant,
     notify_of_compiling,
     retry_under_lock,
-    start_second_process,
+    start_processes,
     with_large_stack,
 )
 from fastattn.runtime.machine_code import MISMATCH, load, signature_of
@@ -114,7 +112,7 @@ class _CompiledBase:
 
         def compile_or_retry() -> Any:
             if self._is_cached:
-                start_second_process()
+                start_processes()
             with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < deadline:
                     return RETRY
@@ -256,27 +254,24 @@ class CompiledFunction(_CompiledBase):
         return compile_function(self.function, self.label, self.count)
 
 
-_ROWS, _STEP_ROWS = "(f2C,f2C,f2C,f2C)", "(f2C,f2C,f2C,f2C,f2C)"
+_ROWS, _STEP_ROWS, _NARROW_ROWS = "(f2C,f2C,f2C,f2C)", "(f2C,f2C,f2C,f2C,f2C)", "(f2C,H2C,H2C,f2C,f2C)"
 _TYPES = "fastattn.kernels.attention.arguments:"
 _SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
 _MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
 _SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
 _STEPS, _BATCH = f"({','.join('I' * 16)})", "(l1C,l1C,l2C,I)"
-# (file, kernel, key) of variants that nearly every model needs in any precision, in the order of their first calls.
+_STEP = f"(i2C,l1C,l1C,l1C,I),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"
+# (file, kernel, key) of variants that nearly every model needs, in the order of their first calls; the last one reads
+# what a decoder in int8 or bfloat16 caches.
 VARIANTS = (
     ("attention.sentences", "attend", f"{_ROWS},{_STEPS},{_BATCH},{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C"),
-    ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C,I),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
+    ("attention.step", "attend_rows", f"{_STEP_ROWS},{_STEP}"),
+    ("attention.step", "attend_rows", f"{_NARROW_ROWS},{_STEP}"),
 )
 
 
 def compile_variants() -> None:
-    """Compile all VARIANTS that are neither cached nor claimed, in the process that ``start_second_process`` starts.
-
-    This process ends at once when the process that started it ends, or at Ctrl-C.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()
+    """Compile all VARIANTS that are neither cached nor claimed."""
     for file, name, key in VARIANTS:
         kernel_named(file, name).compile_ahead(key)
 

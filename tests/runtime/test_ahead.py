@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +14,7 @@ from unittest import mock
 import pytest
 
 from fastattn import Translator
+from fastattn.cli import warmup
 from fastattn.runtime import compiling
 from fastattn.runtime.handle import VARIANTS, kernel_named
 from tests import ROOT
@@ -23,10 +25,23 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files cannot be
 
 
 def test_models_take_the_forms_that_are_compiled_ahead() -> None:
-    Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
+    for precision in ("float32", "int8"):
+        translator = Translator.from_checkpoint(random_checkpoint(seed=5), precision)
+        translator.translate_tokens([["▁w1", "▁w2"]], beam_size=2)
     for file, name, key in VARIANTS:
         assert key in kernel_named(file, name).variants, name
         kernel_named(file, name).compile_ahead(key)  # finds the classes that the key names
+
+
+def test_processes_of_a_warmup_work_towards_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    monkeypatch.setattr(warmup, "_jobs", lambda: [partial(done.append, number) for number in range(4)])
+    orders = []
+    for number, processes in ((0, 1), (0, 2), (1, 2), (1, 4), (2, 4), (3, 4)):
+        warmup.run_jobs(number, processes)
+        orders.append("".join(map(str, done)))
+        done.clear()
+    assert orders == ["0123", "0123", "3210", "1032", "2301", "3210"]
 
 
 @pytest.fixture
@@ -41,7 +56,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_it_imports_nothing_of_the_current_folder(begun: list[list[str]], tmp_path: Path) -> None:
     with mock.patch.object(os, "waitpid"):
-        compiling.start_second_process.__wrapped__()
+        compiling.start_processes.__wrapped__()
     (tmp_path / "fastattn.py").write_text("raise SystemExit(7)")
     ((python, option, code, *more),) = begun
     command = [python, option, code.replace("os.fork()", "False").replace("\nmain()", ""), *more]
@@ -57,7 +72,7 @@ def test_no_program_but_python_is_started_nor_one_where_it_is_of_no_use(begun: l
         (os, "environ", {**os.environ, compiling.SWITCH: "0"}),
     ):
         with mock.patch.object(holder, name, value, create=True):
-            compiling.start_second_process.__wrapped__()
+            compiling.start_processes.__wrapped__()
     assert begun == []
 
 
@@ -80,7 +95,7 @@ import os, select, signal, time
 from pathlib import Path
 from fastattn.runtime import compiling
 signal.signal(signal.SIGINT, lambda *more: None)
-compiling.start_second_process()
+compiling.start_processes()
 try:
     print(os.waitpid(-1, os.WNOHANG), flush=True)
 except ChildProcessError:

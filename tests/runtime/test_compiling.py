@@ -76,7 +76,7 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
             raise ArithmeticError
 
     began: list[bool] = []
-    monkeypatch.setattr(handle, "start_second_process", lambda: began.append(compiling.compile_lock._is_owned()))
+    monkeypatch.setattr(handle, "start_processes", lambda: began.append(compiling.compile_lock._is_owned()))
     with pytest.raises(ArithmeticError):
         Failing("fastattn.kernels.none", "none")._variant("key", [])
     with pytest.raises(ArithmeticError):

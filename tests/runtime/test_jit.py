@@ -62,7 +62,7 @@ operations.pack_linear(ones)
 classes = "encoders.encoder.Encoder", "translation.translator.Translator", "encoders.sparse_encoder.SparseEncoder"
 classes += "encoders.masked_language_model.MaskedLanguageModel", "generation.generator.Generator"
 with contextlib.ExitStack() as stack:
-    mocked = ("cli.warmup._search_and_convolve",)
+    mocked = "cli.warmup._search", "cli.warmup._convolve"
     for name in (*(f"{name}.from_checkpoint" for name in classes), *mocked):
         stack.enter_context(mock.patch(f"fastattn.{name}"))
     commands.main(["warmup"])

@@ -167,7 +167,7 @@ def test_nothing_is_made_of_sources_that_change(package: Path, monkeypatch: pyte
     folder = SimpleNamespace(save=lambda *given: saved.append(given), load=lambda *form: None)
     folder.claimed = lambda *form: contextlib.nullcontext(True)
     monkeypatch.setattr(handle, "_folder", folder)
-    monkeypatch.setattr(handle, "start_second_process", lambda: None)
+    monkeypatch.setattr(handle, "start_processes", lambda: None)
     kernel = Kernel("fastattn.made_up", "kernel")
     monkeypatch.setattr(kernel, "_compile", compile_kernel)
     monkeypatch.setattr(kernel, "_link", Mock(side_effect=AssertionError))
