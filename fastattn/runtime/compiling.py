@@ -1,7 +1,9 @@
 """Locks and threads for compiling, listeners, and processes that help; the compiler itself is elsewhere.
 
 A second process takes a first translation from 29.2 s to 16.0 on two cores (docs/architecture.md, "Compiled code").
-One thread compiles at a time; no thread compiles while the process forks, nor for _GRACE seconds while it ends.
+With a first process that compiles another variant while it waits for one, en-pt's first line takes 0.9 x the time, but
+MiniLM's 1.15 x. One thread compiles at a time; no thread compiles while the process forks, nor for _GRACE seconds while
+it ends.
 """
 
 import contextlib
