@@ -178,9 +178,9 @@ def object_file(module: Any, libraries: list, exports: list[str]) -> tuple[bytes
     for variable in code.global_variables:
         if variable.linkage == llvm.Linkage.common:  # an environment of Numba, which this code does not use
             variable.linkage = "internal"
-    # -O2 takes 15% less time, but then products of few rows in bfloat16 take 1.05 to 1.13 x the time, convolutions 1.06,
-    # attention up to 1.08. Less than 4% of the time goes: without loop vectorization; with SROA of every helper before
-    # it is linked; with the signatures of operators kept while types are inferred.
+    # -O2 takes 15% less time, but then products of few rows in bfloat16 take up to 1.13 x the time, convolutions 1.06,
+    # attention 1.08. Less than 4% of the time goes: without loop vectorization; with SROA of every helper before it is
+    # linked; with the signatures of operators kept while types are inferred.
     passes, builder = cpu._module_pass_manager()
     passes.run(code, builder)
     code.verify()

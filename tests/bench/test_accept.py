@@ -12,7 +12,7 @@ def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted)
     done = accepted("--list")
     assert done.returncode == 0, done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert len(names) == len(set(names)) > 20 and {"attention-torch", "zh-en-beam", "start-cold"} <= set(names)
+    assert len(names) == len(set(names)) > 20 and {"attention-peers", "zh-en-beam", "start-cold"} <= set(names)
     chosen = accepted("--list", "two-threads").stdout.splitlines()
     assert [line.split()[0] for line in chosen] == [name for name in names if "two-threads" in name] != []
 
