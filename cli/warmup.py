@@ -64,9 +64,8 @@ def warmup() -> None:
 def _count_kept() -> int:
     """The number of compiled variants of kernels in the cache folder."""
     from fastattn.runtime.handle import cache_folder
-    from fastattn.system.atomic_files import PARTIAL_SUFFIX
 
-    return sum(path.suffix != PARTIAL_SUFFIX for path in cache_folder().glob("*"))
+    return len(list(cache_folder().glob("*-*[0-9a-f]")))  # not an unfinished file's name, nor a claim's
 
 
 def run_jobs(number: int, processes: int) -> None:

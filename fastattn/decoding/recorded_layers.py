@@ -83,18 +83,18 @@ class RecordedLayers(Recordings):
         A number of rows is recorded at the second of two steps with that number, since most searches end row by row.
         """
         B = len(slots_R)
-        R, is_repeated = padded_rows(B), self._last_rows == padded_rows(B)
+        R, last_rows = padded_rows(B), self._last_rows
         self._last_rows = R
-        if not (self._is_usable and self.recorder.is_usable and is_repeated and R <= MOST_ROWS and positions_R.min()):
+        if not (self._is_usable and self.recorder.is_usable and R == last_rows <= MOST_ROWS and positions_R.min()):
             return None
         rows_R = self.cache.take_rows(B, int(positions_R.max()))
-        recording = self.take(R, (), self._record)
-        if recording is None:
+        program = self.take(R, (), self._record)
+        if program is None:
             self._is_usable = False
             self.cache.target.give_back(rows_R)
             return None
         self.cache.enter(rows_R, slots_R, positions_R, tokens_R)
-        rows, (program, hidden_RD) = self._rows, recording
+        rows = self._rows
         rows.tokens_R[:B], rows.positions_R[:B], rows.rows_R[:B] = tokens_R, positions_R, rows_R
         rows.previous_R[:B], rows.lengths_R[:B] = self.cache.previous_rows(slots_R, positions_R), positions_R + 1
         rows.slots_R[:B] = slots_R
@@ -102,11 +102,10 @@ class RecordedLayers(Recordings):
         for array in (*rows.inputs, rows.slots_R, rows.memory_slots_R, rows.memory_lengths_R):
             array[B:R] = array[0]
         program.run(1, _NO_STOP)
-        return hidden_RD[:B].copy()
+        return program.result[:B].copy()
 
     def _record(self, rows: StepRows) -> Any:
         self.last_positions(rows)
-        outputs = list[Any]()
-        program = self.recorder.record(lambda: outputs.append(self.model.recordable_step(self.cache, rows)))
-        is_recorded = program is not None and isinstance(outputs[0], np.ndarray)  # on this host, to be copied
-        return (program, outputs[0]) if is_recorded else None
+        program = self.recorder.record(lambda: self.model.recordable_step(self.cache, rows))
+        # What is copied after a run lies on this host.
+        return program if program is not None and isinstance(program.result, np.ndarray) else None

@@ -15,16 +15,15 @@ _NO_STOP = np.zeros(1, np.int64)
 
 
 class _Pass(NamedTuple):
-    """A recorded pass of sequences of one length: the program's input and output stay in place."""
+    """A recorded pass of sequences of one length: the program's input and result stay in place."""
 
     program: Any
     input_ND: np.ndarray
-    output_ND: np.ndarray
 
     def run(self, x_ND: np.ndarray) -> np.ndarray:
         np.copyto(self.input_ND, x_ND)
         self.program.run(1, _NO_STOP)
-        return self.output_ND.copy()
+        return self.program.result.copy()
 
 
 class RecordedStack:
@@ -62,9 +61,9 @@ class RecordedStack:
 
         Such a pass may give the right rows for x, which memory may still hold, but not for other rows.
         """
-        input_ND, outputs = x_ND.copy(), list[np.ndarray]()
-        program = self._recorder.record(lambda: outputs.append(self._stack.transform(input_ND, rows)))
+        input_ND = x_ND.copy()
+        program = self._recorder.record(lambda: self._stack.transform(input_ND, rows))
         if program is None:
             return None
-        recorded, other_ND = _Pass(program, input_ND, outputs[0]), -x_ND
+        recorded, other_ND = _Pass(program, input_ND), -x_ND
         return recorded if np.array_equal(recorded.run(other_ND), self._stack.transform(other_ND, rows)) else None

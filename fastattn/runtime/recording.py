@@ -27,8 +27,11 @@ def unrecordable() -> None:
 class Program:
     """Recorded calls: addresses of machine code and of packed arguments.
 
-    arena  has the memory of arrays that kernels pass on; the program keeps all other arrays alive
+    arena   has the memory of arrays that kernels pass on; the program keeps all other arrays alive
+    result  what the recorded function returned: its arrays stay in place
     """
+
+    result: Any = None
 
     def __init__(self, arena: Arena):
         self._arena = arena
@@ -89,7 +92,7 @@ class StepRecorder:
         program = Program(self.arena)
         state.program, state.arena = program, self.arena
         try:
-            function()
+            program.result = function()
         except Unrecordable:
             return None
         finally:

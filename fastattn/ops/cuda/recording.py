@@ -23,9 +23,12 @@ class LaunchProgram:
     """Recorded launches.
 
     fillers        functions that are called before each run, to fill arrays of the host
+    result         what the recorded function returned
     _copies        arrays of the host, which stay alive, and their copies on the card, by address, shape and type
     _written_keys  the keys of arrays that kernels write
     """
+
+    result: Any = None
 
     def __init__(self) -> None:
         self.fillers: list[Callable[[], None]] = []
@@ -84,7 +87,7 @@ class LaunchRecorder:
         """The launches of the function; None if it needs a result on the host."""
         program = card.recording.program = LaunchProgram()
         try:
-            function()
+            program.result = function()
         except card.HostNeeded:
             return None
         finally:
