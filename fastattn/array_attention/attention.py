@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
@@ -244,8 +245,12 @@ def _attend(
         else:
             with ops.on_host(arrays, outputs) as (host_arrays, (_, logs)):
                 host_arrays.out_BTHV[...] = 0
-                if logs is not None:
-                    logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
+                if logs is not None and sinks_H is not None:
+                    if float(np.abs(sinks_H).max()) <= LARGE:  # as the kernel rounds them
+                        sinks_H = (sinks_H * np.float32(math.log2(math.e))).astype(np.float64) * math.log(2)
+                    logs[...] = sinks_H if arrays.ragged else sinks_H[:, None]
+                elif logs is not None:
+                    logs[...] = -np.inf
     results = [result for result in (problem.finish(), *outputs) if result is not None]
     results = [result.owner if isinstance(result, DeviceArray) else result for result in results]
     return results[0] if len(results) == 1 else tuple(results)

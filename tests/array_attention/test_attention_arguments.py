@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fastattn
@@ -134,6 +134,12 @@ def test_no_copy_of_arrays_whose_heads_are_whole(monkeypatch):
 
 
 @settings(max_examples=30, deadline=None)
+@example(
+    lengths=[(0, 1), (1, 0)],  # a sink alone
+    options={"causal": False, "window": None, "sinks": normal(7, 4), "softcap": 0.0},
+    end=False,
+    seed=0,
+)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=4),
     options=st.fixed_dictionaries({name: DRAWN[name] for name in ("causal", "window", "sinks", "softcap")}),
