@@ -39,10 +39,10 @@ INSTRUCTIONS = {
     "int8": "llvm.x86.tdpbusd",
     "bfloat16": "llvm.x86.tdpbf16ps",
 }
-_I8 = ir.IntType(8)
+I8 = ir.IntType(8)
 
 
-def _emit(emitter: Emitter, instruction: str, *arguments) -> None:
+def emit_instruction(emitter: Emitter, instruction: str, *arguments) -> None:
     emitter.call(INSTRUCTIONS[instruction], ir.VoidType(), *arguments)
 
 
@@ -58,20 +58,20 @@ def configure(emitter: Emitter, rows) -> None:
     # byte 0: the palette; from byte 16 on the bytes of a row, 16 bits a register; from byte 48 on the rows, 8 bits each
     for n, word in enumerate([I64(1), I64(0), row_bytes, row_bytes, I64(0), I64(0), row_counts, I64(0)]):
         builder.store(word, builder.gep(configuration, [I64(0), I64(n)]))
-    _emit(emitter, "configure", builder.bitcast(configuration, _I8.as_pointer()))
+    emit_instruction(emitter, "configure", builder.bitcast(configuration, I8.as_pointer()))
 
 
 def release(emitter: Emitter) -> None:
     """Empty the registers, so that the system need not save them for this thread."""
-    _emit(emitter, "release")
+    emit_instruction(emitter, "release")
 
 
 configure_tiles, release_tiles = as_intrinsic(types.void, types.intp)(configure), as_intrinsic(types.void)(release)
 
 
-def _move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:
+def emit_move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:
     """Load or store the rows at an address, ``distance`` bytes apart."""
-    _emit(emitter, instruction, _I8(register), emitter.pointer(address, _I8), distance)
+    emit_instruction(emitter, instruction, I8(register), emitter.pointer(address, I8), distance)
 
 
 def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int], operands, blocks, sums, ahead):
@@ -87,25 +87,25 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
     for n in range(len(pairs)):
-        _emit(emitter, "zero", _I8(n))
+        emit_instruction(emitter, "zero", I8(n))
 
     def multiply_block(block):
         skip, b_skip = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
-            _move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), skip), a_row)
+            emit_move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), skip), a_row)
         for j, column in enumerate(columns):
             b_address = builder.add(builder.add(b, I64(column * TILE_BYTES)), b_skip)
-            _move(emitter, "load", SUMS + rows + j, b_address, b_step)
+            emit_move(emitter, "load", SUMS + rows + j, b_address, b_step)
         for n, (i, j) in enumerate(pairs):
-            _emit(emitter, precision, _I8(n), _I8(SUMS + i), _I8(SUMS + rows + j))
+            emit_instruction(emitter, precision, I8(n), I8(SUMS + i), I8(SUMS + rows + j))
         address, size = ahead
         prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
 
     emitter.for_each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
-        _move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
+        emit_move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
 
 
 def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, remaining, tile: LinearTile) -> None:

@@ -12,26 +12,11 @@ from typing import Any
 from llvmlite import ir
 
 from fastattn.simd.arguments import FORMATS, Format
-from fastattn.simd.emit import F32, I32, I64, Emitter
+from fastattn.simd.emit import F32, I32, I64, BFloat, Emitter
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
 MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-
-
-class BFloat(ir.types.Type):
-    """LLVM's bfloat, which llvmlite does not name."""
-
-    def __str__(self) -> str:
-        return "bfloat"
-
-    _to_string = __str__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BFloat)
-
-    def __hash__(self) -> int:
-        return hash(BFloat)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from fastattn.simd.emit import EXACT, SHIFT, Emitter
 
 # (2**f - 1) / f on |f| <= 1/2, minimax in relative error (9e-8), highest power first.
 EXP2 = (1.3264727e-3, 9.6715129e-3, 5.55073375e-2, 2.40222421e-1, 6.93146978e-1)
+# The same to 1.0e-4, a 19th of the rounding to bfloat16.
+ROUGH_EXP2 = (0.05500894, 0.24221099, 0.69328294)
 # e**r - 1 - r over r**2 on |r| <= ln 2 / 2 (Cephes expf), highest power first.
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 # erf(x) / x in 2 (x / ERF_BOUND)^2 - 1, minimax in relative error (5e-8), highest power first; erf is 1 at the bound.
@@ -63,22 +65,23 @@ def exp(e: Emitter, x):
     return scale_by_power(e, p, e.low_bits(shifted))
 
 
-def _fraction_power(e: Emitter, x):
+def _fraction_power(e: Emitter, x, rough: bool = False):
     """(2**(x - n), n + SHIFT), where n is the integer nearest to x."""
     shift = e.constant(SHIFT)
     shifted = e.add(x, shift)
     f = e.subtract(x, e.subtract(shifted, shift))
-    return e.fma(f, polynomial(e, f, EXP2), e.constant(1.0)), shifted
+    return e.fma(f, polynomial(e, f, ROUGH_EXP2 if rough else EXP2), e.constant(1.0)), shifted
 
 
-def exp2(e: Emitter, x):
+def exp2(e: Emitter, x, rough: bool = False):
     """2**x for x <= 127, to 2 ulp where the result is normal; exactly 0 for x <= -127, so for -inf. NaN stays.
 
-    It is cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
+    It is cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores. A ``rough``
+    result, which bfloat16 will round, has a relative error of 1.0e-4.
     """
     b = e.builder
     # in this order NaN passes; at -127 the exponent of the result becomes that of zero
-    p, shifted = _fraction_power(e, e.maximum(e.constant(-127.0), x))
+    p, shifted = _fraction_power(e, e.maximum(e.constant(-127.0), x), rough)
     exponent = b.shl(b.bitcast(shifted, e.integers), e.integer(23))
     return b.bitcast(b.add(b.bitcast(p, e.integers), exponent), e.vector)
 

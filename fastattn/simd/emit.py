@@ -32,6 +32,21 @@ def grouped_values(values, forms) -> list:
     return [form(*islice(fields, len(form._fields))) if form else next(fields) for form in forms]
 
 
+class BFloat(ir.types.Type):
+    """LLVM's bfloat, which llvmlite does not name."""
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+    _to_string = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat)
+
+    def __hash__(self) -> int:
+        return hash(BFloat)
+
+
 class Emitter:
     """Emits operations on vectors of ``target.lanes`` float32 at the builder's position."""
 
@@ -237,6 +252,13 @@ class Emitter:
         rounded = b.add(bits, b.add(odd, self.integer(0x7FFF)))
         unordered = b.fcmp_unordered("uno", value, value)
         return b.and_(b.select(unordered, self.integer(0x7FC00000), rounded), self.integer(-65536))
+
+    def narrow(self, value):
+        """The bits of the nearest bfloat16, 16 a lane; an instruction takes subnormal numbers for 0."""
+        if self.target.rounds:
+            narrow = self.builder.fptrunc(value, ir.VectorType(BFloat(), self.target.lanes))
+            return self.builder.bitcast(narrow, self.halves)
+        return self.builder.trunc(self.builder.lshr(self.round_to_bfloat16(value), self.integer(16)), self.halves)
 
     def first_lanes(self, count):
         """The mask of the lanes below ``count`` (i64)."""

@@ -91,6 +91,7 @@ class Target:
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
     int8, bfloat16  how the CPU multiplies them: names of fastattn.simd.arithmetic.
     float16  whether an instruction converts float16 (else it would be a library call).
+    rounds   whether an instruction rounds float32 to bfloat16 (likewise).
     tiles    precisions whose products run in the CPU's own tile registers: see fastattn.simd.amx.
     by_lane  whether a multiply-add takes one lane of an operand for all lanes.
     """
@@ -103,6 +104,7 @@ class Target:
     int8: str = "widened"
     bfloat16: str = "widened"
     float16: bool = False
+    rounds: bool = False
     tiles: tuple[str, ...] = ()
     by_lane: bool = False
 
@@ -146,8 +148,9 @@ def choose_target(architecture: str, features: set[str], name: str = "") -> Targ
     if {"avx512f", "avx512vl", "avx512bw"} <= features:
         int8 = "vnni" if "avx512vnni" in features else "pairs"
         tiles = tuple(precision for precision, needed in _TILES.items() if needed <= features)
-        bfloat16 = "dot" if "avx512bf16" in features and name.startswith("znver") else "widened"
-        return replace(AVX512, int8=int8, bfloat16="tiles" if "bfloat16" in tiles else bfloat16, tiles=tiles)
+        rounds = "avx512bf16" in features
+        bfloat16 = "tiles" if "bfloat16" in tiles else "dot" if rounds and name.startswith("znver") else "widened"
+        return replace(AVX512, int8=int8, bfloat16=bfloat16, rounds=rounds, tiles=tiles)
     if "avx2" in features and "fma" in features:
         int8 = "vnni" if "avxvnni" in features else "pairs"
         return replace(AVX2, int8=int8, float16="f16c" in features)

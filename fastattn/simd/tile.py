@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import LINE, Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
-from fastattn.simd.arithmetic import Arithmetic, BFloat, arithmetic_for
+from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
@@ -237,25 +237,18 @@ def store_int8(emitter: Emitter, value, address):
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_bfloat16(emitter: Emitter, value, address):
     """Write the nearest bfloat16 operands."""
-    if emitter.target.bfloat16 == "dot":  # such CPUs have an instruction that rounds
-        halves = ir.VectorType(BFloat(), emitter.target.lanes)
-        emitter.store(emitter.builder.fptrunc(value, halves), address, 2)
-        return
-    upper = emitter.round_to_bfloat16(value)
     if BFLOAT16_BYTES == 4:
-        emitter.store(emitter.builder.bitcast(upper, emitter.vector), address)
+        emitter.store(emitter.round_to_bfloat16(value), address)
     else:
-        emitter.store_narrow(emitter.builder.lshr(upper, emitter.integer(16)), address, 16)
+        emitter.store(emitter.narrow(value), address, 2)
 
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
-    """The nearest bfloat16 of two vectors, a pair in each lane; only for CPUs with instructions for bfloat16."""
-    builder, lanes = emitter.builder, emitter.target.lanes
-    kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
-    low, high = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
+    """The nearest bfloat16 of two vectors, a pair in each lane."""
+    low, high, lanes = emitter.narrow(first), emitter.narrow(second), emitter.target.lanes
     pairs = emitter.pick(low, [n + skip for n in range(lanes) for skip in (0, lanes)], high)
-    return builder.bitcast(pairs, emitter.vector)
+    return emitter.builder.bitcast(pairs, emitter.vector)
 
 
 @as_intrinsic(types.void, VECTOR, types.intp, types.intp)

@@ -12,7 +12,6 @@ from bench.operations.attention import attention
 from fastattn.arguments.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from fastattn.simd.target import TARGET, X86_TARGETS
 from tests.array_attention.formula import attend
 from tests.kernels.cases import check, normal
@@ -163,26 +162,3 @@ def test_padding_changes_no_bit():
     for softcap in (0.0, 0.7):
         attention = partial(fastattn.attention, query, lengths=lengths, softcap=softcap)
         np.testing.assert_array_equal(attention(padded, padded), attention(key, key))
-
-
-@pytest.mark.parametrize("length", [1, ROWS + 1, COLUMNS, KEYS, KEYS + 1, 307])
-def test_products_in_bfloat16(length):
-    heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21, narrow=True)
-    sentences = [normal(n, count, 12 * COLUMNS + 42) for n, count in enumerate((length, 9, 40))]
-
-    def run(chosen):
-        starts = np.cumsum([0, *map(len, chosen)])
-        rows = np.concatenate(chosen)
-        out = operations.attention(rows, rows, rows, RaggedBatch(starts, starts), heads)
-        return np.split(out, starts[1:-1])
-
-    together = run(sentences)
-    for one, out in zip(sentences, together):
-        starts = np.array([0, len(one)])
-        exact = reference.attention(*3 * [one.astype(float)], RaggedBatch(starts, starts), heads)
-        np.testing.assert_allclose(out, exact, atol=0.03)
-        with operations.use_threads(1):
-            np.testing.assert_array_equal(run([one])[0], out)
-    hidden = sentences[0].copy()
-    hidden[-1, heads.key_column] = np.nan
-    assert np.isnan(run([hidden, sentences[1]])[0]).any() and np.isfinite(run([hidden, sentences[1]])[1]).all()

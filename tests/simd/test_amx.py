@@ -74,7 +74,12 @@ def test_linux_refuses_what_the_cpu_has_not():
 @pytest.mark.slow
 @pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")
 def test_everything_narrow_by_the_model_of_the_registers(tmp_path):
-    files = ("simd/test_amx_products", "kernels/test_precision", "kernels/test_output_subset")
+    files = (
+        "simd/test_amx_products",
+        "kernels/test_precision",
+        "kernels/test_output_subset",
+        "kernels/test_narrow_attention",
+    )
     # what starts processes of its own would find the model's kernels in its cache
     chosen = [*(f"tests/{file}.py" for file in files), "-k", "not fewer_instructions"]
     command = [sys.executable, "-m", "pytest", "-p", "tests.simd.amx_model", "-p", "no:cacheprovider", *chosen]

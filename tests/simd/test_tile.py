@@ -172,7 +172,7 @@ def test_blocks_sum_what_rows_and_columns_do():
 
 
 NARROW = ("int8", "bfloat16")
-VNNI = replace(AVX512, int8="vnni")
+VNNI = replace(AVX512, int8="vnni", rounds=True)  # of BASE, whose features round to bfloat16
 
 
 TARGETS = [
@@ -187,7 +187,7 @@ TARGETS = [
     ("x86_64", BASE, "sapphirerapids", VNNI),  # the system keeps the tiles
     ("x86_64", BASE, "cooperlake", VNNI),
     ("x86_64", BASE | {"amx-tile", "amx-int8"}, "sapphirerapids", replace(VNNI, tiles=("int8",))),
-    ("x86_64", (BASE | TILES) - {"avx512vnni"}, "", replace(AVX512, bfloat16="tiles", tiles=("bfloat16",))),
+    ("x86_64", (BASE | TILES) - {"avx512vnni"}, "", replace(VNNI, int8="pairs", bfloat16="tiles", tiles=("bfloat16",))),
     ("x86_64", BASE, "znver4", replace(VNNI, bfloat16="dot")),
     ("x86_64", BASE, "znver5", replace(VNNI, bfloat16="dot")),
     ("x86_64", {"avx2", "fma"} | TILES, "sapphirerapids", AVX2),  # no tiles without AVX-512

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.simd.arguments import SIZE
+from fastattn.simd.arguments import SIZE, TILE_ROWS, TILE_STEPS
 from fastattn.simd.target import LANES, TARGET
 
 # Tiles: ROWS query rows by up to KEYS keys
@@ -15,6 +15,10 @@ VECTORS = 2  # divides head widths of 32 and 64 evenly on every target
 COLUMNS = VECTORS * LANES
 # Packed keys and values of width 64 take 2 * 64 KiB and stay in L2 for all query rows; a tile's scores take 6 KiB.
 KEYS = 256
+SCORE_ROW = (KEYS + LANES) * 4  # bytes from row to row of a tile's scores: not a part of 4 KB, or loads wait for stores
+# Products in bfloat16: rows of a tile, inner values of a step
+NARROW_ROWS, NARROW_STEP = (TILE_ROWS, 2 * TILE_STEPS) if "bfloat16" in TARGET.tiles else (ROWS, 2)
+MOST_ROWS = max(ROWS, NARROW_ROWS)  # of a tile
 
 # Blocks of rows
 RANGE_FLOATS = 4  # the size of two int64 in floats: a row's first key and its stop

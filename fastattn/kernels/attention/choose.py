@@ -8,7 +8,7 @@ from collections import namedtuple
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.arguments import KEYS, LIMIT, ROWS, HeadRows, Span, Tile
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, ROWS, SCORE_ROW, HeadRows, Span, Tile
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
 from fastattn.kernels.attention.tiles import (
@@ -47,14 +47,14 @@ def _choose_tile(block, i, s, count):
     for n in range(ROWS):
         store_scalar(load_scalar(scratch.maxima + (i + n) * 4), scratch.new_maxima + n * 4)
     for n in range(i, tile.stop):
-        row, (begin, end) = scratch.scores + (n - i) * KEYS * 4, seen_here(block.ranges, n, s, count, 0)
+        row, (begin, end) = scratch.scores + (n - i) * SCORE_ROW, seen_here(block.ranges, n, s, count, 0)
         if block.bias != 0 and begin < end:
             bias = block.bias + n * block.bias_row + (s + front) * block.bias_key
             add_bias(row + front * 4, bias, block.bias_key, end - front)
         hide_outside(row, begin, end, span, front)
-    row_maxima(scratch.scores + front * 4, KEYS * 4, (span.whole - front) * 4, scratch.new_maxima)
+    row_maxima(scratch.scores + front * 4, SCORE_ROW, (span.whole - front) * 4, scratch.new_maxima)
     for n in range(i, tile.stop):
-        row, greatest = scratch.scores + (n - i) * KEYS * 4, load_scalar(scratch.new_maxima + (n - i) * 4)
+        row, greatest = scratch.scores + (n - i) * SCORE_ROW, load_scalar(scratch.new_maxima + (n - i) * 4)
         if greatest > load_scalar(scratch.maxima + n * 4):
             store_scalar(greatest, scratch.maxima + n * 4)
             k = front
@@ -90,13 +90,14 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scr
     query_BTHK, key_BSGK = rows
     B, T, H, K = query_BTHK.shape
     S, G = key_BSGK.shape[1:3]
-    blocks, keys_size = (T + LIMIT - 1) // LIMIT, (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (KEYS + 1) - 16) * 4
+    blocks = (T + LIMIT - 1) // LIMIT
+    keys_size = (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (SCORE_ROW // 4 + 1) - 16) * 4
     bias_batch, bias_head, bias_row, bias_key = steps
     for part in prange(0, len(scratch_PN)):
         keys, _, _ = take_part(scratch_PN, part, 0)
         keys = aligned(keys)
         scores = keys + keys_size
-        queries = scores + ROWS * KEYS * 4
+        queries = scores + ROWS * SCORE_ROW
         maxima = queries + LIMIT * K * 4
         scratch = ChoiceScratch(keys, scores, queries, maxima, maxima + LIMIT * 4)
         for task in range(part, B * H * blocks, len(scratch_PN)):

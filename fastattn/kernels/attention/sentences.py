@@ -33,7 +33,17 @@ import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import NONE, RaggedBatch
-from fastattn.kernels.attention.arguments import INDEX_FLOATS, KEYS, RANGE_FLOATS, ROWS, HeadRows, Span, Tile
+from fastattn.kernels.attention.arguments import (
+    INDEX_FLOATS,
+    KEYS,
+    MOST_ROWS,
+    RANGE_FLOATS,
+    ROWS,
+    SCORE_ROW,
+    HeadRows,
+    Span,
+    Tile,
+)
 from fastattn.kernels.attention.masks import (
     any_function,
     is_masked,
@@ -56,30 +66,31 @@ from fastattn.kernels.attention.scores import (
     hide_outside,
     softmax_shift,
     total_of,
-    vectors_of,
 )
 from fastattn.kernels.attention.tiles import (
     FEW,
     add_values,
+    begin_products,
     columns_of,
+    end_products,
     is_dot,
     multiply_keys_of_few,
     multiply_values_of_few,
-    pack_keys,
-    pack_values,
     prefetch_rows,
     prefetch_values,
     prepare_keys,
-    prepare_queries,
+    prepare_query,
     prepare_rows,
     prepare_values,
     product_head,
+    rescale,
     row_maxima,
     row_maximum,
-    scale_row,
     score_keys,
     take_exponentials,
+    tile_rows,
     tiles_of,
+    whole_keys,
     widened,
     write_row,
 )
@@ -154,13 +165,13 @@ def cut_scratch(keys, limit, width, value_width):
     columns = columns_of(value_width)
     values = keys + KEYS * columns_of(width) * 4
     scores = values + KEYS * columns * 4
-    totals = scores + ROWS * KEYS * 4
+    totals = scores + MOST_ROWS * SCORE_ROW
     sums = totals + limit * SIZE
     queries = sums + limit * columns * 4
     ranges = queries + limit * width * 4
     maxima = ranges + limit * RANGE_FLOATS * 4
     new_maxima = maxima + limit * 4
-    seen = new_maxima + ROWS * 4
+    seen = new_maxima + MOST_ROWS * 4
     indices = seen + ROWS * KEYS + LANES * 4
     spare = indices + INDEX_FLOATS * 4
     return Scratch(keys, values, scores, totals, sums, queries, ranges, maxima, new_maxima, seen, indices, spare)
@@ -183,7 +194,8 @@ def start_rows(block):
     least, last = block.keys, 0
     h, t = rows.first // rows.queries, rows.first % rows.queries
     for i in range(padded):
-        scale_row(block.like, row_of(block.query, h, t), scores.factor, scratch.queries + i * width * 4, width)
+        source, target = row_of(block.query, h, t), scratch.queries + i * width * 4
+        prepare_query(scores.product, scores.head, block.like, source, scores.factor, target, width, block.few)
         begin, stop = seen_by(block.ranges, t, block.keys)
         if begin < stop:
             least, last = min(least, begin), max(last, stop)
@@ -202,8 +214,6 @@ def start_rows(block):
                 h, t = h + 1, 0
     for k in range(0, padded * columns_of(block.value_width), LANES):
         store(splat(np.float32(0)), scratch.sums + k * 4)
-    if not block.few:  # few rows read their queries as they are
-        prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
     return least, last
 
 
@@ -225,7 +235,7 @@ def finish_scores(block, tile, s, count, span, masked):
     front, whole = span.front, span.whole
     changed, capped = is_changed(scores), scores.softcap != np.float32(0)
     for n in range(tile.first, tile.stop):
-        row = scratch.scores + (n - tile.first) * KEYS * 4
+        row = scratch.scores + (n - tile.first) * SCORE_ROW
         _, stop = seen_here(scratch.ranges, n, s, count, sinks)
         stop = max(min(stop, span.stop), 0)
         first_seen, h, t = load_integer(scratch.ranges + n * 16) - s, 0, 0
@@ -268,7 +278,7 @@ def attend_tile(block, tile, s, count, masked, finishing):
         front, stop, masked = mask_tile(block.mask, tile, rows, s, front, stop, scratch.seen)
         if front >= stop:
             return
-    span, length = Span(front, stop, vectors_of(stop)), tile.stop - tile.first
+    span, length = Span(front, stop, whole_keys(scores.product, stop)), tile.stop - tile.first
     # scores of queries and keys
     queries = scratch.queries + tile.first * width * 4
     if block.few:
@@ -288,27 +298,31 @@ def attend_tile(block, tile, s, count, masked, finishing):
         store_scalar(load_scalar(scratch.maxima + (tile.first + n) * 4), scratch.new_maxima + n * 4)
     if block.few:
         for n in range(length):
-            row_maximum(line + n * KEYS * 4, 0, size, scratch.new_maxima + n * 4)
+            row_maximum(line + n * SCORE_ROW, 0, size, scratch.new_maxima + n * 4)
     else:
-        row_maxima(line, KEYS * 4, size, scratch.new_maxima)
+        for n in range(0, length, ROWS):
+            row_maxima(line + n * SCORE_ROW, SCORE_ROW, size, scratch.new_maxima + n * 4)
     # exponentials, their totals, and the sums of values weighted by them
     columns = columns_of(block.value_width)
     maxima, totals = scratch.maxima + tile.first * 4, scratch.totals + tile.first * SIZE
     sums = scratch.sums + tile.first * columns * 4
-    take_exponentials(line, size, length, scratch.new_maxima, maxima, totals, sums, columns)
+    rescale(length, scratch.new_maxima, maxima, totals, sums, columns)
+    take_exponentials(scores.product, line, size, length, scratch.new_maxima, totals)
     if block.few:
         multiply_values_of_few(
             like, scratch.scores, length, block.value, s, block.value_width, span, sums, scratch.indices
         )
     else:
-        add_values(scores.product, scratch.scores, scratch.values, span, sums, columns)
+        shifts = scratch.new_maxima
+        add_values(scores.product, scratch.scores, length, scratch.values, span, shifts, totals, sums, columns)
 
 
 @inner
 def prefetch_ahead(block, ahead, i):
     """Prefetch, for the tile from row i on, its share of a later head's rows."""
-    queries, keys, padded = block.rows.queries, min(KEYS, block.keys), tiles_of(block.rows.length)
-    stop, first_key, last_key = min(i + ROWS, queries), keys * i // padded, keys * (i + ROWS) // padded
+    queries, keys, height = block.rows.queries, min(KEYS, block.keys), tile_rows(block.scores.product)
+    padded = tiles_of(block.rows.length)
+    stop, first_key, last_key = min(i + height, queries), keys * i // padded, keys * (i + height) // padded
     prefetch_rows(ahead.query, block.query.row_step, i, stop, block.width)
     prefetch_rows(ahead.out, block.out.row_step, i, stop, block.value_width)
     prefetch_rows(ahead.key, block.key.row_step, first_key, last_key, block.width)
@@ -376,18 +390,17 @@ def attend_block(block, ahead):
             attend_tile(block, every_row, s, count, masked, finishing)
             continue
         rows, step = widened(like, key.address + s * key.row_step, key.row_step, count, block.width, scratch.spare)
-        pack_keys(rows, step, count, block.width, scratch.keys)
-        prepare_keys(scores.product, scores.head, scratch.keys, count, block.width)
+        prepare_keys(scores.product, scores.head, rows, step, count, block.width, scratch.keys, scratch.spare)
         rows, step = widened(
             like, value.address + s * value.row_step, value.row_step, count, block.value_width, scratch.spare
         )
-        pack_values(rows, step, count, block.value_width, scratch.values)
-        prepare_values(scores.product, scratch.values, count, columns_of(block.value_width))
-        for i in range(0, block.rows.length, ROWS):
+        prepare_values(scores.product, rows, step, count, block.value_width, scratch.values)
+        height, padded = tile_rows(scores.product), tiles_of(block.rows.length)
+        for i in range(0, block.rows.length, height):
             if s + KEYS >= last:
                 prefetch_ahead(block, ahead, i)
             prepare_rows(scores.product, block, i, s, count)
-            attend_tile(block, Tile(i, i + ROWS), s, count, masked, finishing)
+            attend_tile(block, Tile(i, min(i + height, padded)), s, count, masked, finishing)
     return finish_block(block)
 
 
@@ -526,7 +539,9 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
         share, subnormals = (part, len(scratch_PN), total_cost), np.int32(0)
         if not any_function(mask.function):
             subnormals = drop_subnormals()
+        begin_products(scores.product)
         invalid_P[part] = attend_share(arrays, steps, sentences, shape, mask, scores, outputs, share, scratch)
+        end_products(scores.product)
         if not any_function(mask.function):
             keep_subnormals(subnormals)
 

@@ -41,7 +41,10 @@ from fastattn.kernels.attention.arguments import (
     COLUMNS,
     DISTANCE_KEYS,
     KEYS,
+    NARROW_ROWS,
+    NARROW_STEP,
     ROWS,
+    SCORE_ROW,
     STRIP,
     TILE_FLOATS,
     VECTORS,
@@ -50,6 +53,8 @@ from fastattn.kernels.attention.arguments import (
 )
 from fastattn.kernels.attention.scores import multiply_row, vectors_of
 from fastattn.runtime.jit import inner, inner_overload
+from fastattn.simd.amx import configure_tiles, release_tiles
+from fastattn.simd.amx_attention import amx_scores, make_amx_values
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import make_exponentials, make_row_maxima, make_tanh_tile
 from fastattn.simd.memory import address, load, load_first, load_part, load_scalar, store, store_part, store_scalar
@@ -75,6 +80,7 @@ narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat1
 EXPONENTIAL_ROWS = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(EXPONENTIAL_ROWS), make_exponentials(1)
+amx_values = make_amx_values(KEYS, SCORE_ROW)
 FEW = 4  # rows that read keys in place; more rows are quicker with packed keys
 VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # vectors of each row's sum, in registers
 dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
@@ -134,37 +140,64 @@ def multiply_keys(query, keys, width, span, score):
     for c in range(span.front, span.stop, COLUMNS):
         panel = keys + c * panel_width * 4
         if span.stop - c > LANES:
-            score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
+            score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, SCORE_ROW)
         else:
-            half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
+            half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, SCORE_ROW)
 
 
-# Products in bfloat16: their operands take the first half of the memory of operands in float32.
-
-
-@inner
-def narrow_row(row, count):
-    """Round ``count`` floats, whole vectors, in place."""
-    for k in range(0, count, LANES):
-        store_bfloat16(load(row + k * 4), row + k * 2)
+# Products in bfloat16: pairs of adjacent values, of keys along a row and of values down a column, lie side by side.
 
 
 @inner
-def narrow_panels(panels, count, size, steps):
-    """Round and pair the first ``steps`` rows of ``count`` panels, in place; panels are ``size`` bytes apart."""
-    for panel in range(panels, panels + count * size, size):
-        for k in range(0, steps, 2):
-            source, target = panel + k * COLUMNS * 4, panel + k * COLUMNS * 2
-            for j in range(0, COLUMNS, LANES):
-                store(pair_bfloat16(load(source + j * 4), load(source + (COLUMNS + j) * 4)), target + j * 4)
+def narrow_keys(count):
+    """``count`` keys rounded up to whole steps of the products with values."""
+    return (count + NARROW_STEP - 1) // NARROW_STEP * NARROW_STEP
+
+
+@inner_overload
+def begin_products(product):
+    """Configure this thread's tile registers if narrow products use them, until ``end_products``."""
+    return (lambda product: configure_tiles(NARROW_ROWS)) if _in_registers(product) else lambda product: None
+
+
+@inner_overload
+def end_products(product):
+    return (lambda product: release_tiles()) if _in_registers(product) else lambda product: None
 
 
 @inner
-def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, columns):
-    """Replace scores of ``count`` rows by exponentials relative to their maxima, and add these to the rows' totals.
+def narrow_row(source, factor, target, width):
+    """Write ``width`` floats times ``factor`` as bfloat16, in whole vectors; source and target may be one."""
+    multiplier = splat(factor)
+    for k in range(0, width, LANES):
+        store_bfloat16(load(source + k * 4) * multiplier, target + k * 2)
 
-    If a maximum grew, the total and the sums relative to the previous one are rescaled first. ``size`` is in bytes, a
-    row of ``sums`` has ``columns`` floats; all other arguments are addresses for the first row.
+
+@inner
+def pack_narrow_keys(source, step, count, width, target, spare):
+    """``pack_keys`` of pairs of bfloat16: a word of two values takes the place of a float."""
+    for s in range(count):
+        narrow_row(source + s * step, np.float32(1), spare + s * width * 2, width)
+    pack_keys(spare, width * 2, count, width // 2, target)
+
+
+@inner
+def pack_narrow_values(source, step, count, width, target):
+    """``pack_values`` of pairs of rows in bfloat16; rows of zeros fill the last NARROW_STEP."""
+    zero, columns = splat(np.float32(0)), columns_of(width)
+    for s in range(0, narrow_keys(count), 2):
+        start, line = source + s * step, target + s * COLUMNS * 2
+        for k in range(0, columns, LANES):
+            first = load_part(start + k * 4, width - k, zero) if s < count and k < width else zero
+            second = load_part(start + step + k * 4, width - k, zero) if s + 1 < count and k < width else zero
+            store(pair_bfloat16(first, second), line + (k // COLUMNS * KEYS * COLUMNS * 2) + k % COLUMNS * 4)
+
+
+@inner
+def rescale(count, new_maxima, maxima, totals, sums, columns):
+    """Rescale the totals and the sums of ``count`` rows whose maxima grew, and turn maxima into what is subtracted.
+
+    A row of ``sums`` has ``columns`` floats; all other arguments are addresses for the first row.
     """
     for n in range(count):
         maximum, previous = load_scalar(new_maxima + n * 4), load_scalar(maxima + n * 4)
@@ -176,13 +209,25 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
         if maximum == np.float32(-np.inf):
             store_scalar(np.float32(0), new_maxima + n * 4)  # from here on the value that is subtracted
-    if count == ROWS:
-        for n in range(0, ROWS, EXPONENTIAL_ROWS):
-            row = score + n * KEYS * 4
-            exponentials(row, KEYS * 4, size, new_maxima + n * 4, totals + n * SIZE)
-    else:
-        for n in range(count):
-            exponentials_of_one(score + n * KEYS * 4, 0, size, new_maxima + n * 4, totals + n * SIZE)
+
+
+@inner_overload
+def take_exponentials(product, score, size, count, shifts, totals):
+    """Replace scores of ``count`` rows by exponentials relative to ``shifts``, and add these to the rows' totals.
+
+    ``size`` is in bytes; the other arguments are addresses for the first row. ``add_values`` does it in tile registers.
+    """
+    is_later = _in_registers(product)
+
+    def run(product, score, size, count, shifts, totals):
+        if count < ROWS:
+            for n in range(count):
+                exponentials_of_one(score + n * SCORE_ROW, 0, size, shifts + n * 4, totals + n * SIZE)
+        elif not is_later:
+            for n in range(0, ROWS, EXPONENTIAL_ROWS):
+                exponentials(score + n * SCORE_ROW, SCORE_ROW, size, shifts + n * 4, totals + n * SIZE)
+
+    return run
 
 
 @inner
@@ -240,9 +285,9 @@ def multiply_keys_of_few(like, query, count, key, s, width, span, score):
     for c in range(span.front, span.stop, LANES):
         rows, step, keys = key.address + (s + c) * key.row_step, key.row_step, span.stop - c
         if count == 1:
-            dot_columns(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
+            dot_columns(like, query, width * 4, rows, step, keys, width, score + c * 4, SCORE_ROW)
         else:
-            dot_columns_of_few(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
+            dot_columns_of_few(like, query, width * 4, rows, step, keys, width, score + c * 4, SCORE_ROW)
 
 
 @inner
@@ -255,9 +300,9 @@ def multiply_values_of_few(like, score, count, value, s, width, span, sums, indi
         if step_keys == LANES:  # the hardware's prefetcher does not foresee rows that lie apart
             prefetch_values(like, rows + AHEAD * step, step, width)
         if count == 1:
-            add_rows(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
+            add_rows(like, weight, SCORE_ROW, rows, step, indices, keys, width, sums, columns * 4)
         else:
-            add_rows_of_few(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
+            add_rows_of_few(like, weight, SCORE_ROW, rows, step, indices, keys, width, sums, columns * 4)
 
 
 @inner
@@ -292,16 +337,16 @@ def add_keys(query, keys, width, span, score, head):
     for c in range(span.front, span.stop, COLUMNS):
         panel = keys + c * panel_width * 4
         for i in range(0, ROWS, ADDITIVE_ROWS):
-            rows, target = query + i * width * 4, score + (i * KEYS + c) * 4
+            rows, target = query + i * width * 4, score + i * SCORE_ROW + c * 4
             if head.exponential:
                 if span.stop - c > LANES:
-                    exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
+                    exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, SCORE_ROW)
                 else:
-                    half_exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
+                    half_exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, SCORE_ROW)
             elif span.stop - c > LANES:
-                plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
+                plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, SCORE_ROW)
             else:
-                half_plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
+                half_plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, SCORE_ROW)
 
 
 @inner
@@ -374,7 +419,7 @@ def add_distances(head, position, query, span, score, scratch):
         multiply_distances(query, head.keys, head.width, first, last, scratch, TILE_FLOATS * 4)
     strip = scratch + (ROWS * TILE_FLOATS + position.row % STRIP * KEYS) * 4
     for n in range(ROWS):
-        line, m = score + n * KEYS * 4, min(n, position.last_query - t)
+        line, m = score + n * SCORE_ROW, min(n, position.last_query - t)
         row, strip_row = scratch + (n * TILE_FLOATS + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
         for c in range(front, whole, LANES):
             total = load(line + c * 4)
@@ -390,11 +435,29 @@ def _score_kind(product) -> str:
     return "exact" if isinstance(product, types.Integer) else ("rounded", "additive", "disentangled")[product.ndim - 1]
 
 
+def _in_registers(product) -> bool:
+    return _score_kind(product) == "rounded" and "bfloat16" in TARGET.tiles
+
+
 @inner_overload
 def is_dot(product):
     """Whether scores are dot products."""
     dot = _score_kind(product) in ("exact", "rounded")
     return (lambda product: True) if dot else (lambda product: False)
+
+
+@inner_overload
+def tile_rows(product):
+    """Rows of a tile."""
+    height = NARROW_ROWS if _score_kind(product) == "rounded" else ROWS
+    return lambda product: height
+
+
+@inner_overload
+def whole_keys(product, stop):
+    """``stop`` keys rounded up to whole vectors of a row of scores, of which tile registers take two."""
+    step = NARROW_STEP if _in_registers(product) else LANES
+    return lambda product, stop: (stop + step - 1) // step * step
 
 
 @inner_overload
@@ -418,67 +481,81 @@ def product_head(product, details, b, h):
 
 
 @inner_overload
-def prepare_queries(product, head, rows, count):
-    """Replace ``count`` floats of queries by exponentials if the head's queries are exponentials; or round them."""
-    if _score_kind(product) == "rounded":
-        return lambda product, head, rows, count: narrow_row(rows, count)
+def prepare_query(product, head, like, source, factor, target, width, few):
+    """Write a query times ``factor`` as its tile's products take it; a block of ``few`` rows takes float32."""
 
-    def run(product, head, rows, count):
+    def exact(product, head, like, source, factor, target, width, few):
+        scale_row(like, source, factor, target, width)
+
+    def rounded(product, head, like, source, factor, target, width, few):
+        if few:
+            scale_row(like, source, factor, target, width)
+        else:
+            narrow_row(source, factor, target, width)
+
+    def additive(product, head, like, source, factor, target, width, few):
+        scale_row(like, source, factor, target, width)
         if head.exponential:
-            exponentiate(rows, count)
+            exponentiate(target, width)
 
-    return run if _score_kind(product) == "additive" else lambda product, head, rows, count: None
+    return {"rounded": rounded, "additive": additive}.get(_score_kind(product), exact)
 
 
 @inner_overload
-def prepare_keys(product, head, keys, count, width):
-    """Replace packed keys by exponentials if the head's keys are exponentials; or round them."""
+def prepare_keys(product, head, source, step, count, width, target, spare):
+    """Pack keys for the products, as exponentials if the head's keys are some."""
     if _score_kind(product) == "rounded":
-        return lambda product, head, keys, count, width: narrow_panels(
-            keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
+        return lambda product, head, source, step, count, width, target, spare: pack_narrow_keys(
+            source, step, count, width, target, spare
         )
 
-    def run(product, head, keys, count, width):
+    def run(product, head, source, step, count, width, target, spare):
+        pack_keys(source, step, count, width, target)
         if head.exponential:
-            exponentiate_keys(keys, count, width)
+            exponentiate_keys(target, count, width)
 
-    return run if _score_kind(product) == "additive" else lambda product, head, keys, count, width: None
+    def plain(product, head, source, step, count, width, target, spare):
+        pack_keys(source, step, count, width, target)
 
-
-@inner_overload
-def prepare_values(product, values, count, columns):
-    """Round packed values, where products are narrow; a row of zeros follows an odd number of them."""
-
-    def rounded(product, values, count, columns):
-        for c in range(0, columns, COLUMNS):
-            if count % 2 == 1:
-                for j in range(0, COLUMNS, LANES):
-                    store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
-        narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
-
-    return rounded if _score_kind(product) == "rounded" else lambda product, values, count, columns: None
+    return run if _score_kind(product) == "additive" else plain
 
 
 @inner_overload
-def add_values(product, score, values, span, sums, columns):
-    """Add the packed values of a span, weighted by a tile's exponentials, to the rows' sums.
+def prepare_values(product, source, step, count, width, target):
+    """Pack values for the products."""
+    if _score_kind(product) == "rounded":
+        return lambda product, source, step, count, width, target: pack_narrow_values(
+            source, step, count, width, target
+        )
+    return lambda product, source, step, count, width, target: pack_values(source, step, count, width, target)
 
-    Where products are narrow, the span has all packed keys, and the exponentials are rounded in place.
+
+@inner_overload
+def add_values(product, score, count, values, span, shifts, totals, sums, columns):
+    """Add the packed values of a span, weighted by a tile's exponentials, to the sums of ``count`` rows.
+
+    Where products are narrow, the span has all packed keys, and the exponentials are rounded in place; those of tile
+    registers are also taken here, and added to the totals.
     """
 
-    def rounded(product, score, values, span, sums, columns):
+    def rounded(product, score, count, values, span, shifts, totals, sums, columns):
         for n in range(ROWS):
-            narrow_row(score + n * KEYS * 4, span.whole)
+            narrow_row(score + n * SCORE_ROW, np.float32(1), score + n * SCORE_ROW, span.whole)
+        steps = narrow_keys(span.stop) // 2
         for c in range(0, columns, COLUMNS):
-            steps = (span.stop + 1) // 2
-            narrow_value_tile(score, KEYS * 4, values + c * KEYS * 4, COLUMNS * 4, steps, sums + c * 4, columns * 4)
+            narrow_value_tile(score, SCORE_ROW, values + c * KEYS * 2, COLUMNS * 4, steps, sums + c * 4, columns * 4)
 
-    def exact(product, score, values, span, sums, columns):
+    def exact(product, score, count, values, span, shifts, totals, sums, columns):
         for c in range(0, columns, COLUMNS):
             panel = values + (c * KEYS + span.front * COLUMNS) * 4
             count = span.stop - span.front
-            value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
+            value_tile(score + span.front * 4, SCORE_ROW, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
 
+    def in_registers(product, score, count, values, span, shifts, totals, sums, columns):
+        amx_values(score, count, span.whole, shifts, totals, values, columns, sums)
+
+    if _in_registers(product):
+        return in_registers
     return rounded if _score_kind(product) == "rounded" else exact
 
 
@@ -498,13 +575,13 @@ def score_keys(product, head, query, keys, width, span, scores, position, spare)
     """Write the scores of a tile's rows and the packed keys of a span, as ``multiply_keys`` does."""
 
     def rounded(product, head, query, keys, width, span, scores, position, spare):
-        query -= position.row * width * 2
+        panel_width = vectors_of(width // 2)
         for c in range(span.front, span.stop, COLUMNS):
-            panel, target = keys + c * width * 4, scores + c * 4
+            panel, target = keys + c * panel_width * 4, scores + c * 4
             if span.stop - c > LANES:
-                narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+                narrow_score_tile(query, width * 4, panel, COLUMNS * 4, width // 2, target, SCORE_ROW)
             else:
-                half_narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+                half_narrow_score_tile(query, width * 4, panel, COLUMNS * 4, width // 2, target, SCORE_ROW)
 
     def exact(product, head, query, keys, width, span, scores, position, spare):
         multiply_keys(query, keys, width, span, scores)
@@ -516,5 +593,10 @@ def score_keys(product, head, query, keys, width, span, scores, position, spare)
     def additive(product, head, query, keys, width, span, scores, position, spare):
         add_keys(query, keys, width, span, scores, head)
 
+    def in_registers(product, head, query, keys, width, span, scores, position, spare):
+        amx_scores(query, width * 4, keys, width * COLUMNS * 2, width // 2, span.whole, scores, SCORE_ROW)
+
+    if _in_registers(product):
+        return in_registers
     forms = {"exact": exact, "rounded": rounded, "additive": additive, "disentangled": disentangled}
     return forms[_score_kind(product)]

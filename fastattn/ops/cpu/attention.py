@@ -13,9 +13,12 @@ from fastattn.kernels.attention.arguments import (
     GROUP_ROWS,
     INDEX_FLOATS,
     KEYS,
+    MOST_ROWS,
+    NARROW_STEP,
     NO_FUNCTION,
     RANGE_FLOATS,
     ROWS,
+    SCORE_ROW,
     STRIP,
     TILE_FLOATS,
     MaskArguments,
@@ -161,13 +164,13 @@ def _shape_of(N: int, heads: Heads, narrow: bool, threads: int) -> tuple[ShapeAr
     # as many rows a block as fit into the cache, with four blocks a thread unless blocks become too small
     limit = BLOCK_FLOATS // width
     if threads > 1:
-        limit = min(limit, max(N * H // (4 * threads), 8 * ROWS))
-    limit = max(limit // ROWS * ROWS, ROWS)
-    limit = min(limit, max(-(-N * (H // G) // ROWS), 1) * ROWS)
+        limit = min(limit, max(N * H // (4 * threads), 8 * MOST_ROWS))
+    limit = max(limit // MOST_ROWS * MOST_ROWS, MOST_ROWS)
+    limit = min(limit, max(-(-N * (H // G) // MOST_ROWS), 1) * MOST_ROWS)
     columns, alignment = whole_columns(value_width), 16
-    key_floats = KEYS * (whole_columns(width) + columns + ROWS)
+    key_floats = KEYS * (whole_columns(width) + columns) + MOST_ROWS * SCORE_ROW // 4
     seen_floats = (ROWS * KEYS + 3) // 4 + LANES
-    row_floats = limit * (LANES + columns + width + 1 + RANGE_FLOATS) + ROWS
+    row_floats = limit * (LANES + columns + width + 1 + RANGE_FLOATS) + MOST_ROWS
     floats = key_floats + row_floats + seen_floats + INDEX_FLOATS + narrow * KEYS * max(width, value_width) + alignment
     return ShapeArguments(H, G, width, value_width, limit), floats
 
@@ -204,11 +207,11 @@ def attention(
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
         outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
-    # A CPU without an instruction for pairs of bfloat16 would convert them to float32.
-    is_plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
-    narrow = heads.narrow and TARGET.bfloat16 == "dot" and is_plain
+    # A CPU without products of bfloat16 would convert them to float32.
+    is_plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % max(LANES, NARROW_STEP) == 0
+    narrow = heads.narrow and TARGET.bfloat16 in ("dot", "tiles") and is_plain
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
-    extra_floats = 0
+    extra_floats = KEYS * heads.width // 2 if narrow else 0  # keys in bfloat16
     if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
         extra_floats = ROWS * TILE_FLOATS + STRIP * KEYS + DISTANCE_KEYS * CHUNK_FLOATS + ROWS * heads.width
     attend_batch((query_NE, key_ME, value_ME, out_NF), strides, batch, heads, NO_MASK, scores, outputs, extra_floats)

@@ -6,7 +6,16 @@ import numpy as np
 
 from fastattn.arguments.attention import Heads, KeyMask, RaggedBatch, ScoreTerms, SoftmaxOutputs, StridedArrays
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
-from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
+from fastattn.kernels.attention.arguments import (
+    KEYS,
+    LIMIT,
+    PIECE,
+    ROWS,
+    SCORE_ROW,
+    MaskArguments,
+    OutputArguments,
+    whole_columns,
+)
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS
 from fastattn.ops.cpu.attention import NO_BLOCKS, NO_MASK, NO_STRIDES, attend_batch, score_arguments, strides_of
 from fastattn.ops.cpu.search import nearest_rows
@@ -65,7 +74,7 @@ def best_keys(
 ) -> np.ndarray:
     B, T, H, K = query_BTHK.shape
     best_BHT = np.full((B, H, T), -1, np.int64)
-    size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
+    size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (SCORE_ROW // 4 + 1) + 16
     scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
     if vector_HK is None:
         factors_HE, is_near_BH, factor = NO_FLOATS[2], np.zeros((B, H), np.uint8), factor * LOG2_E
