@@ -12,6 +12,12 @@ a scratch of 6 KB in L1, where the tile adds bias, factors and residual.
 Sums of int8 are exact, so they have the bits of any other instruction. Sums of bfloat16 have an order of their own, of
 blocks of 32 values, whatever the number of rows. Rows of a register do not mix, so any bytes may follow the last row.
 
+No gain on an Emerald Rapids core, shares of the time at 384 rows of 384 to 1,536 inputs: no prefetching 1.06 to 1.14,
+prefetching of outputs before they are written 1.0 to 1.1, staged rows an odd number of lines apart 0.93 to 1.13, huge
+pages 0.97 to 1.0. Outputs of 32 rows made beside the products of the next 32: int8 0.92 to 1.03, bfloat16 0.87 to 0.89,
+for 80 more lines. The same layout in C takes 0.65 of the time, without staging; half of what it adds to the bare
+products is writing outputs.
+
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBUSD, TDPBF16PS.
 """
 

@@ -7,6 +7,9 @@ called.
 A user's function changes a row of scores, clears bytes of hidden keys, or answers for a whole tile. It is the handle of
 ``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query t of head h of sentence b;
 b, h, t and the first key s are int64. Scores are float32 times log2(e), in memory of whole vectors.
+
+No gain, by shares of the time: asking a function for the state of each panel of a tile, so that rows are written only
+for panels at edges (a window 1.04, documents 1.42); leaving out panels of NONE at both ends of a tile first (0.993).
 """
 
 from numba import prange, types
