@@ -84,7 +84,8 @@ def _emit_weights(emitter: Emitter, score, score_row, rows, shift, total, target
             subtrahend = emitter.splat(emitter.load_scalar(builder.add(shift, I64(n * 4))))
             scores = [emitter.load(builder.add(addresses[n], I64(skip))) for skip in (0, SIZE)]
             weights = [exp2(emitter, emitter.subtract(score, subtrahend), rough=True) for score in scores]
-            halves = emitter.pick(emitter.narrow(weights[0]), range(2 * LANES), emitter.narrow(weights[1]))
+            low, high = (emitter.bfloat16_operands(weight) for weight in weights)
+            halves = emitter.pick(low, range(2 * LANES), high)
             emitter.store(halves, builder.add(target, I64(n * TILE_BYTES)), 2)
             emitter.store(emitter.add(emitter.add(emitter.load(total_at), weights[0]), weights[1]), total_at)
 

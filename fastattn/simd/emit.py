@@ -253,12 +253,17 @@ class Emitter:
         unordered = b.fcmp_unordered("uno", value, value)
         return b.and_(b.select(unordered, self.integer(0x7FC00000), rounded), self.integer(-65536))
 
-    def narrow(self, value):
-        """The bits of the nearest bfloat16, 16 a lane; an instruction takes subnormal numbers for 0."""
-        if self.target.rounds:
-            narrow = self.builder.fptrunc(value, ir.VectorType(BFloat(), self.target.lanes))
-            return self.builder.bitcast(narrow, self.halves)
+    def bfloat16_bits(self, value):
+        """The bits of the nearest bfloat16, 16 a lane."""
         return self.builder.trunc(self.builder.lshr(self.round_to_bfloat16(value), self.integer(16)), self.halves)
+
+    def bfloat16_operands(self, value):
+        """``bfloat16_bits`` for products, which take subnormal numbers for 0, as does the CPU's instruction if any."""
+        if not self.target.rounds:
+            return self.bfloat16_bits(value)
+        return self.builder.bitcast(
+            self.builder.fptrunc(value, ir.VectorType(BFloat(), self.target.lanes)), self.halves
+        )
 
     def first_lanes(self, count):
         """The mask of the lanes below ``count`` (i64)."""

@@ -208,7 +208,7 @@ def make_grouped_tile(rows: int, blocks: int):
             A Zen 4 reads at 24 to 27 GB/s by itself, at 19 to 26 with this. The time of an Emerald Rapids core by rows,
             weights beyond L2: 4 bits 0.77 (1), 0.80 (2), 0.76 (4), 0.79 (8), 0.80 (12), 0.90 (32), 0.94 (64); 8 bits
             0.90, 0.89, 0.81, 0.79, 0.74, 0.82, 0.87. 2 KB ahead is slower, 16 KB no faster. If L2 holds the weights:
-            0.96 to 1.05, but 1.3 with 8 bits and one row, which happens in no model.
+            0.96 to 1.1, but 1.3 and 1.15 with 8 bits and one or two rows, which happens in no model.
             """
             if not PREFETCHES_STREAMS:
                 return

@@ -240,13 +240,14 @@ def store_bfloat16(emitter: Emitter, value, address):
     if BFLOAT16_BYTES == 4:
         emitter.store(emitter.round_to_bfloat16(value), address)
     else:
-        emitter.store(emitter.narrow(value), address, 2)
+        emitter.store(emitter.bfloat16_operands(value), address, 2)
 
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
     """The nearest bfloat16 of two vectors, a pair in each lane."""
-    low, high, lanes = emitter.narrow(first), emitter.narrow(second), emitter.target.lanes
+    low, high = (emitter.bfloat16_operands(value) for value in (first, second))
+    lanes = emitter.target.lanes
     pairs = emitter.pick(low, [n + skip for n in range(lanes) for skip in (0, lanes)], high)
     return emitter.builder.bitcast(pairs, emitter.vector)
 
@@ -254,8 +255,7 @@ def pair_bfloat16(emitter: Emitter, first, second):
 @as_intrinsic(types.void, VECTOR, types.intp, types.intp)
 def store_first_bfloat16(emitter: Emitter, value, address, count):
     """Write the first ``count`` lanes as the nearest bfloat16."""
-    upper = emitter.builder.lshr(emitter.round_to_bfloat16(value), emitter.integer(16))
-    emitter.store_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
+    emitter.store_first(emitter.bfloat16_bits(value), address, count, 2)
 
 
 @as_intrinsic(types.void, VECTOR, types.intp, types.intp)

@@ -6,6 +6,7 @@ The allowance of ``check`` is twice the error of the same formula in float32, pl
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bench.operations import OPERATIONS
 from bench.operations.table import Problem
@@ -18,6 +19,18 @@ BY_OPERATION = {name: [case for case in CASES if case.operation == name] for nam
 
 def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def fill_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set all bits of arrays that NumPy leaves as memory was: what no number should come of."""
+    empty = np.empty
+
+    def full_of_bits(*arguments: Any, **options: Any) -> np.ndarray:
+        array = empty(*arguments, **options)
+        array.view(np.uint8)[...] = 0xFF
+        return array
+
+    monkeypatch.setattr(np, "empty", full_of_bits)
 
 
 def float64(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,7 +1,5 @@
 """Attention whose products round their operands to bfloat16, where the CPU has such products; else in float32."""
 
-from unittest import mock
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd.target import LANES, TARGET
 from fastattn.spec.rounding import bfloat16_bits
-from tests.kernels.cases import normal
+from tests.kernels.cases import fill_new_memory, normal
 from tests.simd.amx_sums import widened
 
 IS_NARROW = TARGET.bfloat16 in ("dot", "tiles")
@@ -75,20 +73,14 @@ def test_products_of_rounded_operands(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_what_memory_held_before_changes_nothing(shape):
+def test_what_memory_held_before_changes_nothing(shape, monkeypatch):
     """Tiles read whole steps, rows and panels: whatever memory held before, not a number above all."""
     T, S, K, V = shape
     query, key, value = normal(1, T, K), normal(2, S, K), normal(3, S, V)
     arguments = RaggedBatch(np.array([0, T]), np.array([0, S])), Heads(1, 1, K, value_width=V, narrow=True)
-    expected, empty = operations.attention(query, key, value, *arguments), np.empty
-
-    def full_of_bits(*given, **options):
-        array = empty(*given, **options)
-        array.view(np.uint8)[...] = 0xFF
-        return array
-
-    with mock.patch.object(np, "empty", full_of_bits):
-        np.testing.assert_array_equal(operations.attention(query, key, value, *arguments), expected)
+    expected = operations.attention(query, key, value, *arguments)
+    fill_new_memory(monkeypatch)
+    np.testing.assert_array_equal(operations.attention(query, key, value, *arguments), expected)
 
 
 def test_a_weight_of_nothing_is_zero():

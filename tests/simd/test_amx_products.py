@@ -11,6 +11,7 @@ from fastattn.simd.arguments import LINE, TILE_STEPS
 from fastattn.simd.target import TARGET, tiles_refusal
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import bfloat16_bits
+from tests.kernels.cases import fill_new_memory
 from tests.simd.amx_sums import block_sums, widened
 
 pytestmark = pytest.mark.skipif(
@@ -90,13 +91,7 @@ def test_what_lies_behind_the_rows_changes_nothing(precision, monkeypatch):
     """Registers read whole blocks of rows and steps: what memory held before, not a number above all."""
     x, weight = drawn((19, 37), (50, 37))
     packed = operations.pack_linear(weight, None, precision)
-    expected, empty = operations.linear(x, packed), np.empty
-
-    def full_of_bits(*arguments, **options):
-        array = empty(*arguments, **options)
-        array.view(np.uint8)[...] = 0xFF
-        return array
-
-    monkeypatch.setattr(np, "empty", full_of_bits)
+    expected = operations.linear(x, packed)
+    fill_new_memory(monkeypatch)
     np.testing.assert_array_equal(operations.linear(x, packed), expected)
     np.testing.assert_array_equal(operations.linear(x, operations.pack_linear(weight, None, precision)), expected)

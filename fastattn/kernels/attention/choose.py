@@ -14,6 +14,7 @@ from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, m
 from fastattn.kernels.attention.tiles import (
     AdditiveHead,
     add_keys,
+    columns_of,
     exponentiate,
     exponentiate_keys,
     multiply_keys,
@@ -91,12 +92,11 @@ def _choose(rows, seen_BT2, factors_HE, exponential_BH, factor, bias, steps, scr
     B, T, H, K = query_BTHK.shape
     S, G = key_BSGK.shape[1:3]
     blocks = (T + LIMIT - 1) // LIMIT
-    keys_size = (len(scratch_PN[0]) - LIMIT * (K + 1) - ROWS * (SCORE_ROW // 4 + 1) - 16) * 4
     bias_batch, bias_head, bias_row, bias_key = steps
     for part in prange(0, len(scratch_PN)):
         keys, _, _ = take_part(scratch_PN, part, 0)
         keys = aligned(keys)
-        scores = keys + keys_size
+        scores = keys + KEYS * columns_of(K) * 4
         queries = scores + ROWS * SCORE_ROW
         maxima = queries + LIMIT * K * 4
         scratch = ChoiceScratch(keys, scores, queries, maxima, maxima + LIMIT * 4)

@@ -380,6 +380,7 @@ def attend_block(block, ahead):
         for n in range(KEYS):
             store_index(n, scratch.indices + n * 4)
     every_row = Tile(0, block.rows.length)
+    height, padded = tile_rows(scores.product), tiles_of(block.rows.length)
     for s in range(0, last, KEYS):
         count = min(KEYS, last - s)
         if s >= block.sinks and s + count <= least:
@@ -395,7 +396,6 @@ def attend_block(block, ahead):
             like, value.address + s * value.row_step, value.row_step, count, block.value_width, scratch.spare
         )
         prepare_values(scores.product, rows, step, count, block.value_width, scratch.values)
-        height, padded = tile_rows(scores.product), tiles_of(block.rows.length)
         for i in range(0, block.rows.length, height):
             if s + KEYS >= last:
                 prefetch_ahead(block, ahead, i)

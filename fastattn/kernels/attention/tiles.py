@@ -1,7 +1,8 @@
 """Tiles of attention over whole sentences: packed keys and values, their products, and the online softmax between.
 
-A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes. ``like`` is an array of the type of queries, keys
-and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. Tiles compute in float32.
+A tile is ROWS query rows by up to KEYS keys, in tile registers NARROW_ROWS rows. Addresses are in bytes. ``like`` is an
+array of the type of queries, keys and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks.
+Tiles compute in float32.
 
 A few rows read keys and values in place (``key`` and ``value``, the sentence's HeadRows; key s is a tile's first key),
 since most of the time goes to reading them. Their sums have the order of sums over packed keys and values, so a step
