@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
+from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.search import top_tokens
 from fastattn.decoding.step import GUESSED_SECONDS, Sentence
 from fastattn.layers.key_value_cache import KeyValueCache, common_length
@@ -19,6 +20,7 @@ from fastattn.scheduling.state import WorkerSlot
 # The sentences in progress wait so long for a chunk. Fewer tokens than LEAST_CHUNK cost hardly less than LEAST_CHUNK.
 CHUNK_SECONDS = 0.04
 LEAST_CHUNK, MOST_CHUNK = 32, 512
+CHUNK_GRAIN = 16  # so that chunks of few different lengths are recorded
 # A shared beginning of fewer tokens is read again, which takes less time than waiting for the prompt that reads it.
 LEAST_SHARED = 16
 
@@ -36,12 +38,15 @@ class PromptReader:
             sentence.memory_slot, sentence.slots_R = own_slots(cache, sentence.beam)
         self.prompts += sentences
 
-    def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Sentence], np.ndarray]:
+    def read_on(
+        self, cache: KeyValueCache, layers: RecordedLayers | None, scheduler: WorkerSlot
+    ) -> tuple[list[Sentence], np.ndarray]:
         """Read a chunk, finish jobs that only score: (searches with whole prompts, hidden_BD of their last inputs)."""
         start, prompts = perf_counter(), begin_prompts(cache, self.prompts)
-        count = min(MOST_CHUNK, max(LEAST_CHUNK, len(prompts), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
+        rows = int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))
+        count = min(MOST_CHUNK, max(LEAST_CHUNK, len(prompts), rows // CHUNK_GRAIN * CHUNK_GRAIN))
         count = min(count, sum(prompt.unread_inputs for prompt in prompts))
-        hidden_BD = read_chunk(self.model, cache, prompts, count)
+        hidden_BD = read_chunk(self.model, cache, layers, prompts, count)
         if count >= LEAST_CHUNK:
             self._seconds_a_row = (perf_counter() - start) / count
         whole_prompts = [prompt for prompt in prompts if not prompt.unread_inputs]
@@ -78,13 +83,16 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sen
                 if other.cached_inputs < longest:
                     continue
                 rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
+        cache.take_rows(0, len(prompt.inputs_T) - 1)  # room for all at once: recordings end where tables grow
         cache.begin_with_rows(int(prompt.slots_R[0]), rows_T)
         prompt.cached_inputs = prompt.shared_inputs = len(rows_T)
         begun_prompts.append(prompt)
     return begun_prompts
 
 
-def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], count: int) -> np.ndarray:
+def read_chunk(
+    model: Decoder, cache: KeyValueCache, layers: RecordedLayers | None, prompts: Sequence[Sentence], count: int
+) -> np.ndarray:
     """Read a chunk of ``count`` tokens: hidden_BD of the last inputs of the prompts that are whole now, in order."""
     counts_B = np.array(fair_shares([prompt.unread_inputs for prompt in prompts], count), np.int64)
     prompts = [prompt for prompt, tokens in zip(prompts, counts_B) if tokens]
@@ -95,7 +103,10 @@ def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence]
         prompt.cached_inputs = end
     tokens_N = np.concatenate([prompt.inputs_T[first:end] for prompt, first, end in zip(prompts, firsts_B, ends_B)])
     slots_B = np.array([prompt.slots_R[0] for prompt in prompts], np.int64)
-    hidden_ND, _ = model.prefill(tokens_N, starts_B1, cache=cache, slots_B=slots_B, firsts_B=firsts_B)
+    positions_N = np.concatenate([np.arange(first, end, dtype=np.int32) for first, end in zip(firsts_B, ends_B)])
+    hidden_ND = None if layers is None else layers.step(np.repeat(slots_B, counts_B), tokens_N, positions_N)
+    if hidden_ND is None:
+        hidden_ND, _ = model.step(cache, slots_B, tokens_N, positions_N, counts_R=counts_B)
     scoring = [b for b, prompt in enumerate(prompts) if prompt.job.only_scores]
     if scoring:
         rows_n = np.concatenate([np.arange(starts_B1[b], starts_B1[b + 1]) for b in scoring])

@@ -1,5 +1,6 @@
 """Recordings of decoder steps: one for each number of rows, of which surplus ones repeat the first."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -71,21 +72,24 @@ class Recordings:
 
 
 class RecordedLayers(Recordings):
-    """The decoder's layers without Python between their kernels, for steps that Python searches on."""
+    """The decoder's layers without Python between their kernels, for steps that Python searches on, and for prompts."""
 
     def __init__(self, model: Decoder, cache: KeyValueCache, recorder: Any):
         super().__init__(model, cache, recorder)
-        self._is_usable, self._last_rows = model.sizes.records, 0
+        # Numbers of rows of the last two calls, which may be of a prompt's chunk and of other sentences' step.
+        self._is_usable, self._recent = model.sizes.records, deque[int](maxlen=2)
 
     def step(self, slots_R: np.ndarray, tokens_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray | None:
-        """hidden_RD of one token for each slot, which it caches; None, and no step, if that is impossible.
+        """hidden_RD of a token for each of the slots, in which a slot with several consecutive tokens repeats.
 
-        A number of rows is recorded at the second of two steps with that number, since most searches end row by row.
+        The cache gets the tokens. None, and no step, if that is impossible. A number of rows is recorded when it comes
+        again within three calls, since most searches end row by row.
         """
         B = len(slots_R)
-        R, last_rows = padded_rows(B), self._last_rows
-        self._last_rows = R
-        if not (self._is_usable and self.recorder.is_usable and R == last_rows <= MOST_ROWS and positions_R.min()):
+        R = padded_rows(B)
+        has_come = R in self._recent
+        self._recent.append(R)
+        if not (self._is_usable and self.recorder.is_usable and has_come and R <= MOST_ROWS and positions_R.min()):
             return None
         rows_R = self.cache.take_rows(B, int(positions_R.max()))
         program = self.take(R, (), self._record)

@@ -281,7 +281,7 @@ class DecodingWorker:
     def _read_prompts(self) -> None:
         """Read a chunk of the prompts; sentences whose prompt is whole now begin."""
         assert self.cache is not None
-        sentences, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
+        sentences, hidden_BD = self._reader.read_on(self.cache, self._recorded_layers, self.scheduler)
         batches = [self._batch_of(sentence.job) for sentence in sentences]
         for sentence, batch in zip(sentences, batches):
             batch.admit(sentence)
@@ -347,8 +347,8 @@ class DecodingWorker:
         slots_R, tokens_N, positions_N, counts_R = map(np.concatenate, zip(*inputs))
         attention = any(batch.options.needs_attention for batch in batches)
         hidden_ND = attention_NS = None
-        if self._recorded_layers is not None and not attention and len(tokens_N) == len(slots_R):
-            hidden_ND = self._recorded_layers.step(slots_R, tokens_N, positions_N)
+        if self._recorded_layers is not None and not attention:
+            hidden_ND = self._recorded_layers.step(np.repeat(slots_R, counts_R), tokens_N, positions_N)
         if hidden_ND is None:
             hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, attention, counts_R)
         if attention_NS is not None:

@@ -74,6 +74,16 @@ def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch):
         assert peak == 2 * repeats * 2 * rows * columns * steps * arithmetic_for(precision).group / 0.25
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_tile_of_every_precision_runs_here(precision):
+    from bench import measure
+
+    run, work = measure.bare_tile(1, precision, share=1e-3)
+    run()
+    rows, columns, steps = measure.tile_size(precision)
+    assert work >= 2 * rows * columns * steps and work % (2 * rows * columns * steps) == 0
+
+
 def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench):
     kept = ROOT / "bench" / "results" / "amd-zen5"
     done = bench("report", kept / "results.json", "--out", tmp_path)

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 import fastattn
 from fastattn.decoding import prompts as prompts_module
 from fastattn.decoding import worker
+from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.search import TokenChoice
 from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
@@ -22,7 +23,7 @@ from fastattn.generation.generator import Generator
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
 from fastattn.layers import key_value_cache
 from fastattn.models.kinds import build_model
-from fastattn.ops import reference
+from fastattn.ops import cpu, reference
 from fastattn.ops.row_pool import RowPool
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec, PositionSpec
@@ -513,9 +514,9 @@ def test_beginnings_are_read_once(monkeypatch):
     read = []
     real = prompts_module.read_chunk
 
-    def spied(model, cache, prompts, most):
+    def spied(model, cache, layers, prompts, most):
         before = sum(prompt.unread_inputs for prompt in prompts)
-        hidden_BD = real(model, cache, prompts, most)
+        hidden_BD = real(model, cache, layers, prompts, most)
         read.append(before - sum(prompt.unread_inputs for prompt in prompts))
         return hidden_BD
 
@@ -587,6 +588,37 @@ def test_a_long_prompt_never_stops_others(monkeypatch):
     assert all(events[n + 1] == "step" for n in chunks[1:])  # after the first, of both
     assert prompts_module.fair_shares([200, 3, 10], 32) == [19, 3, 10]
     assert prompts_module.fair_shares([5, 5], 3) == [2, 1]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_chunks_are_recorded_once_with_the_bits_of_others(stack, monkeypatch):
+    """However long the prompts are; alone, beside others' steps, and with what earlier calls have kept."""
+    monkeypatch.setattr(prompts_module, "MOST_CHUNK", 8)
+    given = checkpoint(stack=replace(STACKS[stack], positions=STACKS["rotary"].positions), end_ids=())
+    recorded, made = [], []
+    record, step = RecordedLayers._record, RecordedLayers.step
+    monkeypatch.setattr(
+        RecordedLayers, "_record", lambda self, rows: recorded.append(len(rows)) or record(self, rows)
+    )
+
+    def counted(self, slots_R, *inputs):
+        hidden_RD = step(self, slots_R, *inputs)
+        made.append(len(slots_R) if hidden_RD is not None else 0)
+        return hidden_RD
+
+    monkeypatch.setattr(RecordedLayers, "step", counted)
+
+    def answers_of(prompts, **options):
+        generator = fastattn.Generator.from_checkpoint(given, "int8")
+        return [answers(generator, prompts, max_new_tokens=30, return_log_probs=True, **options) for _ in range(2)]
+
+    long, other = [2 + n % 250 for n in range(500)], [3 + n % 250 for n in range(300)]
+    cases = [([long], {}), ([long, other, [5, 6, 7]], {}), ([[5, 6], long], {"beam_size": 3})]
+    found = [answers_of(prompts, **options) for prompts, options in cases[:1]]
+    assert (recorded, made[:3]) == ([8], [0, 8, 8]) and made.count(8) >= 60
+    found += [answers_of(prompts, **options) for prompts, options in cases[1:]]
+    monkeypatch.setattr(cpu, "recorder", lambda: None)
+    assert found == [answers_of(prompts, **options) for prompts, options in cases]
 
 
 def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
