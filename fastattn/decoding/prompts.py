@@ -106,7 +106,7 @@ def read_chunk(
     positions_N = np.concatenate([np.arange(first, end, dtype=np.int32) for first, end in zip(firsts_B, ends_B)])
     hidden_ND = None if layers is None else layers.step(np.repeat(slots_B, counts_B), tokens_N, positions_N)
     if hidden_ND is None:
-        hidden_ND, _ = model.step(cache, slots_B, tokens_N, positions_N, counts_R=counts_B)
+        hidden_ND, _ = model.prefill(tokens_N, starts_B1, cache=cache, slots_B=slots_B, firsts_B=firsts_B)
     scoring = [b for b, prompt in enumerate(prompts) if prompt.job.only_scores]
     if scoring:
         rows_n = np.concatenate([np.arange(starts_B1[b], starts_B1[b + 1]) for b in scoring])
