@@ -10,7 +10,7 @@ where ``finish_tile`` reads it.
 Vectors or the CPU's tile registers (AMX) compute a tile. Tile registers add in another order than vectors, so a CPU
 that has them computes all rows of bfloat16 by them: bits never depend on the number of rows. Sums of int8 are exact
 either way, so few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their
-own (fastattn.simd.grouped), of one block of LANES columns for many rows.
+own (fastattn.simd.grouped and amx_grouped), of one block of LANES columns for many rows.
 
 AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
 344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: prefetching the next panel
@@ -28,6 +28,7 @@ from fastattn.kernels.packing import affine_at, rows_from, skip_bytes, skip_colu
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
+from fastattn.simd.amx_grouped import configure_grouped_tiles, make_amx_grouped_tile
 from fastattn.simd.arguments import GROUP_INPUTS, GROUPED_ROWS, LINE, SIZE, TILE_ROWS, GroupedPanel, Panels, Rows
 from fastattn.simd.grouped import make_grouped_tile
 from fastattn.simd.memory import address, load, load_part, make_scratch, store, store_part
@@ -50,6 +51,8 @@ tile_narrow = make_linear_tile(MR, vectors=1)
 grouped_tile, grouped_tile_8 = make_grouped_tile(GROUPED_ROWS, 1), make_grouped_tile(8, 1)
 grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
+HAS_GROUPED_REGISTERS = "int8" in TARGET.tiles
+grouped_tile_16 = make_amx_grouped_tile() if HAS_GROUPED_REGISTERS else grouped_tile  # which no other CPU calls
 tile_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 # Addresses of outputs, of factors that multiply them and of the residual, in rows ``distance`` bytes apart; 0: absent.
@@ -62,6 +65,8 @@ Task = namedtuple("Task", "first rows panel end_panel")
 
 def _least_rows(weights) -> int:
     """The least number of rows for which products with weights of a Numba type take tile registers; 0: none."""
+    if weights.dtype in GROUPED:
+        return TILE_ROWS if HAS_GROUPED_REGISTERS else 0
     precision = PRECISIONS[weights.dtype]
     if precision not in TARGET.tiles:
         return 0
@@ -77,7 +82,13 @@ def begin_task(weights, rows):
         if rows >= least:
             configure_tiles(min(rows, TILE_ROWS))
 
-    return configure if least else lambda weights, rows: None
+    def configure_grouped(weights, rows):
+        if rows >= least:
+            configure_grouped_tiles()
+
+    if least == 0:
+        return lambda weights, rows: None
+    return configure_grouped if weights.dtype in GROUPED else configure
 
 
 @inner_overload
@@ -177,6 +188,8 @@ def rows_of_block(remaining):
 
     8 rows in two tiles of 4 take 18% longer than in one; 16 rows as 12 and 4 take 5% longer than as 8 and 8.
     """
+    if HAS_GROUPED_REGISTERS and remaining >= TILE_ROWS:
+        return TILE_ROWS
     if GROUPED_ROWS > 8 and (8 <= remaining < GROUPED_ROWS or remaining == 16):
         return 8
     return GROUPED_ROWS if remaining >= GROUPED_ROWS else 0
@@ -189,7 +202,9 @@ def _by_groups(weights, rows, remaining, panels, count, columns, out, affine, st
         for j in range(blocks):
             skip, block = j * SIZE, grouped_panel(weights, panels.address, j)
             out_j, start_j, affine_j = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
-            if height == GROUPED_ROWS:
+            if height == TILE_ROWS:
+                grouped_tile_16(weights, rows, block, groups, out_j, affine_j, start_j)
+            elif height == GROUPED_ROWS:
                 grouped_tile(weights, rows, block, groups, out_j, affine_j, start_j)
             else:
                 grouped_tile_8(weights, rows, block, groups, out_j, affine_j, start_j)

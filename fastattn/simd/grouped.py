@@ -164,6 +164,33 @@ NUMBERS = {
 }
 
 
+def add_group(emitter: Emitter, row, total, scale, minimum, value):
+    """Add the int32 ``total`` of a group of a staged row, at the address ``row``, to the floats ``value``."""
+    step, row_sum = (
+        emitter.splat(emitter.load_scalar(emitter.builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+    )
+    value = emitter.fma(minimum, row_sum, value)
+    # not scale * step first: LLVM moves products to the group's start, where each takes a register, and spills
+    return emitter.fma(emitter.multiply(emitter.builder.sitofp(total, emitter.vector), scale), step, value)
+
+
+def prefetch_group(emitter: Emitter, numbers: GroupedNumbers, panel: GroupedPanel, group, blocks: int) -> None:
+    """Prefetch the lines of a later group that a tile of ``blocks`` vectors reads: memory may take most of the time.
+
+    A Zen 4 reads at 24 to 27 GB/s by itself, at 19 to 26 with this. The time of an Emerald Rapids core by rows, weights
+    beyond L2: 4 bits 0.77 (1), 0.80 (2), 0.76 (4), 0.79 (8), 0.80 (12), 0.90 (32), 0.94 (64); 8 bits 0.90, 0.89, 0.81,
+    0.79, 0.74, 0.82, 0.87. 2 KB ahead is slower, 16 KB no faster. If L2 holds the weights: 0.96 to 1.1, but 1.3 and
+    1.15 with 8 bits and one or two rows, which happens in no model.
+    """
+    if not PREFETCHES_STREAMS:
+        return
+    vector = 4 * emitter.target.columns
+    lines = range(0, numbers.group, LINE) if blocks > 1 else range(0, numbers.words * vector, vector)
+    ahead = emitter.builder.add(panel.numbers, emitter.builder.mul(group, I64(numbers.group)))
+    for skip in lines:
+        emitter.prefetch(emitter.builder.add(ahead, I64(STREAM_AHEAD + skip)))
+
+
 def make_grouped_tile(rows: int, blocks: int):
     """The intrinsic ``tile(weights, staged, panel, groups, out, affine, residual)``.
 
@@ -195,35 +222,14 @@ def make_grouped_tile(rows: int, blocks: int):
             total = product.total(emitter, sums[LOW])
             if HIGH in sums:
                 total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
-            step, row_sum = (
-                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
-            )
-            value = emitter.fma(minimum, row_sum, value)
-            # not scale * step first: LLVM moves products to the group's start, where each takes a register, and spills
-            return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
-
-        def prefetch(group):
-            """Prefetch the lines of a later group that the tile will read: most of its time may go to reading memory.
-
-            A Zen 4 reads at 24 to 27 GB/s by itself, at 19 to 26 with this. The time of an Emerald Rapids core by rows,
-            weights beyond L2: 4 bits 0.77 (1), 0.80 (2), 0.76 (4), 0.79 (8), 0.80 (12), 0.90 (32), 0.94 (64); 8 bits
-            0.90, 0.89, 0.81, 0.79, 0.74, 0.82, 0.87. 2 KB ahead is slower, 16 KB no faster. If L2 holds the weights:
-            0.96 to 1.1, but 1.3 and 1.15 with 8 bits and one or two rows, which happens in no model.
-            """
-            if not PREFETCHES_STREAMS:
-                return
-            vector = 4 * emitter.target.columns
-            lines = range(0, numbers.group, LINE) if blocks > 1 else range(0, numbers.words * vector, vector)
-            ahead = builder.add(panel.numbers, builder.mul(group, I64(numbers.group)))
-            for skip in lines:
-                emitter.prefetch(builder.add(ahead, I64(STREAM_AHEAD + skip)))
+            return add_group(emitter, row, total, scale, minimum, value)
 
         def add_one(group, values):
             """Go word by word, so that a core reads memory in order.
 
             Going block by block gives a Zen 4 28 GB/s instead of 24 to 27 with 4 bits, 15 with 8.
             """
-            prefetch(group)
+            prefetch_group(emitter, numbers, panel, group, blocks)
             row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
             for n in range(numbers.words):
                 for block in range(blocks):
@@ -232,7 +238,7 @@ def make_grouped_tile(rows: int, blocks: int):
             return [add_floats(row, *terms) for terms in zip(sums, *zip(*scales), values)]
 
         def add(group, values):
-            prefetch(group)
+            prefetch_group(emitter, numbers, panel, group, blocks)
             a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
             new_values = []
             for block in range(blocks):

@@ -52,6 +52,19 @@ def test_sums_of_integers_are_exact(precision):
             np.testing.assert_array_equal(found, x @ weight.T)
 
 
+@pytest.mark.parametrize("precision", ["int4", "int8_groups"])
+def test_a_row_has_the_same_bits_in_any_company(precision):
+    """By tiles of every height, of one group and of several."""
+    for groups in (1, 2, 3, 4, 9):
+        rng = np.random.default_rng(groups)
+        weight, x = (rng.standard_normal((count, 32 * groups), np.float32) for count in (NR + 19, 49))
+        packed, bias = operations.pack_linear(weight, x[0, :1].repeat(NR + 19), precision), x[:, :1] * weight[:, 0]
+        alone = np.concatenate([operations.linear(x[n : n + 1], packed, "none", bias[n : n + 1]) for n in range(49)])
+        for first, last in ((0, 16), (3, 35), (1, 49), (20, 45)):
+            found = operations.linear(x[first:last], packed, "none", bias[first:last])
+            np.testing.assert_array_equal(found, alone[first:last])
+
+
 def test_a_projection_and_an_embedding_of_8_bits():
     for rows in (1, 5, GROUPED_ROWS):
         rng = np.random.default_rng(rows)

@@ -1,14 +1,15 @@
 """Tile registers where the CPU has none: what their instructions do, in NumPy, and kernels that call it instead.
 
 Imported before any kernel, as a plugin of pytest (``-p tests.simd.amx_model``), with a cache of its own
-(FASTATTN_CACHE). It follows the operation sections of LDTILECFG, TILELOADD, TDPBUSD and TDPBF16PS in the Intel 64 and
-IA-32 Architectures Software Developer's Manual, volume 2.
+(FASTATTN_CACHE). It follows the operation sections of LDTILECFG, TILELOADD, TDPBUSD, TDPBSUD and TDPBF16PS in the Intel
+64 and IA-32 Architectures Software Developer's Manual, volume 2.
 """
 
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -30,7 +31,7 @@ class Registers:
         assert configuration[0] == 1 and not configuration[1:16].any() and not configuration[32:48].any()
         assert not configuration[56:].any()
         self.bytes, self.rows = configuration[16:32].view(np.uint16).tolist(), configuration[48:56].tolist()
-        assert all(0 < size <= 64 for size in self.bytes) and all(0 < rows <= 16 for rows in self.rows)
+        assert all((size, rows) == (0, 0) or 0 < size <= 64 and 0 < rows <= 16 for size, rows in zip(self.bytes, self.rows))
         self.values = np.zeros((8, 16, 64), np.uint8)
 
     def words(self, register: int, dtype: type) -> np.ndarray:
@@ -42,6 +43,7 @@ class Registers:
 
     def check(self, sums: int, a: int, b: int) -> None:
         """What raises an invalid-opcode exception."""
+        assert all(self.rows[register] for register in (sums, a, b))
         assert len({sums, a, b}) == 3 and self.rows[sums] == self.rows[a]
         assert self.bytes[a] == 4 * self.rows[b] and self.bytes[sums] == self.bytes[b]
 
@@ -80,10 +82,10 @@ def store(register: int, address: int, distance: int) -> None:
     memory(address, distance, *values.shape)[:] = values
 
 
-def multiply_bytes(sums: int, a: int, b: int) -> None:
+def multiply_bytes(sums: int, a: int, b: int, types: tuple[type, type] = (np.uint8, np.int8)) -> None:
     mine = registers[threading.get_ident()]
     mine.check(sums, a, b)
-    a_MK, b_KN4 = mine.words(a, np.uint8).astype(np.int32), mine.words(b, np.int8).astype(np.int32)
+    a_MK, b_KN4 = (mine.words(register, dtype).astype(np.int32) for register, dtype in zip((a, b), types))
     b_KN = b_KN4.reshape(len(b_KN4), -1, 4).swapaxes(1, 2).reshape(a_MK.shape[1], -1)
     mine.put(sums, mine.words(sums, np.int32) + a_MK @ b_KN)
 
@@ -104,6 +106,7 @@ _OPERATIONS: dict[str, tuple[Callable, tuple]] = {
     "load": (load, _PLACE),
     "store": (store, _PLACE),
     "int8": (multiply_bytes, (_REGISTER,) * 3),
+    "signed rows": (partial(multiply_bytes, types=(np.int8, np.uint8)), (_REGISTER,) * 3),
     "bfloat16": (multiply_halves, (_REGISTER,) * 3),
 }
 _kept = []

@@ -79,6 +79,7 @@ def test_everything_narrow_by_the_model_of_the_registers(tmp_path):
         "kernels/test_precision",
         "kernels/test_output_subset",
         "kernels/test_narrow_attention",
+        "kernels/test_grouped",
     )
     # what starts processes of its own would find the model's kernels in its cache
     chosen = [*(f"tests/{file}.py" for file in files), "-k", "not fewer_instructions"]
