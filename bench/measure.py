@@ -42,7 +42,7 @@ def _sums(typing_context, b_N, a, a_row, b, b_step, c):
     arithmetic, (_, columns, steps) = arithmetic_for(precision), tile_size(precision)
 
     def emit_registers(emitter: Emitter, a, a_row, b, b_step, c) -> None:
-        amx.configure(emitter, I64(TILE_ROWS))
+        amx.configure_rows(emitter, I64(TILE_ROWS))
         operands, blocks = (a, a_row, b, b_step), I64(steps // TILE_STEPS)
         emit_products(emitter, precision, 2, [0, 1], operands, blocks, (c, I64(columns * 4)), (c, I64(0)))
         amx.release(emitter)

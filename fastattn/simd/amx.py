@@ -65,8 +65,7 @@ def configure(emitter: Emitter, row_counts, row_bytes) -> None:
     emit_instruction(emitter, "configure", builder.bitcast(configuration, I8.as_pointer()))
 
 
-@as_intrinsic(types.void, types.intp)
-def configure_tiles(emitter: Emitter, rows):
+def configure_rows(emitter: Emitter, rows) -> None:
     """Give the registers before FULL_HEIGHT ``rows`` rows (i64), 1 to TILE_ROWS, and the others TILE_ROWS."""
     low, high = sum(1 << 8 * n for n in range(FULL_HEIGHT)), sum(TILE_ROWS << 8 * n for n in range(FULL_HEIGHT, 8))
     row_bytes = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
@@ -78,7 +77,7 @@ def release(emitter: Emitter) -> None:
     emit_instruction(emitter, "release")
 
 
-release_tiles = as_intrinsic(types.void)(release)
+configure_tiles, release_tiles = as_intrinsic(types.void, types.intp)(configure_rows), as_intrinsic(types.void)(release)
 
 
 def emit_move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:

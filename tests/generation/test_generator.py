@@ -597,9 +597,7 @@ def test_chunks_are_recorded_once_with_the_bits_of_others(stack, monkeypatch):
     given = checkpoint(stack=replace(STACKS[stack], positions=STACKS["rotary"].positions), end_ids=())
     recorded, made = [], []
     record, step = RecordedLayers._record, RecordedLayers.step
-    monkeypatch.setattr(
-        RecordedLayers, "_record", lambda self, rows: recorded.append(len(rows)) or record(self, rows)
-    )
+    monkeypatch.setattr(RecordedLayers, "_record", lambda self, rows: recorded.append(len(rows)) or record(self, rows))
 
     def counted(self, slots_R, *inputs):
         hidden_RD = step(self, slots_R, *inputs)

@@ -31,7 +31,9 @@ class Registers:
         assert configuration[0] == 1 and not configuration[1:16].any() and not configuration[32:48].any()
         assert not configuration[56:].any()
         self.bytes, self.rows = configuration[16:32].view(np.uint16).tolist(), configuration[48:56].tolist()
-        assert all((size, rows) == (0, 0) or 0 < size <= 64 and 0 < rows <= 16 for size, rows in zip(self.bytes, self.rows))
+        assert all(
+            (size, rows) == (0, 0) or 0 < size <= 64 and 0 < rows <= 16 for size, rows in zip(self.bytes, self.rows)
+        )
         self.values = np.zeros((8, 16, 64), np.uint8)
 
     def words(self, register: int, dtype: type) -> np.ndarray:
