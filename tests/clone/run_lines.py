@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 75_164, "tests": 58_372, "bench": 14_355, "docs": 2_332}
+BUDGET = {"product": 75_306, "tests": 58_431, "bench": 14_355, "docs": 2_333}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
