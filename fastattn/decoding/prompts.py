@@ -83,8 +83,7 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sen
                 if other.cached_inputs < longest:
                     continue
                 rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
-        cache.take_rows(0, len(prompt.inputs_T) - 1)  # room for all at once: recordings end where tables grow
-        cache.begin_with_rows(int(prompt.slots_R[0]), rows_T)
+        cache.begin_with_rows(int(prompt.slots_R[0]), rows_T, prompt.cache_rows)
         prompt.cached_inputs = prompt.shared_inputs = len(rows_T)
         begun_prompts.append(prompt)
     return begun_prompts

@@ -12,7 +12,8 @@ from fastattn.models.decoder import Decoder
 
 MOST_TOKENS = 1024  # of all rows together, in one run
 MOST_RECORDINGS = 16  # of one Recordings
-# With more rows, Python's part of a step is small, and a search that ends row by row records more than it repeats.
+# With more rows, Python's part of a step or a chunk is small, and a search that ends row by row records more than it
+# repeats.
 MOST_ROWS = 64
 _NO_STOP = np.zeros(1, np.int64)
 
@@ -80,7 +81,7 @@ class RecordedLayers(Recordings):
         self._is_usable, self._recent = model.sizes.records, deque[int](maxlen=2)
 
     def step(self, slots_R: np.ndarray, tokens_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray | None:
-        """hidden_RD of a token for each of the slots, in which a slot with several consecutive tokens repeats.
+        """hidden_RD of a token for each of the slots, in which a slot repeats for several tokens, in their order.
 
         The cache gets the tokens. None, and no step, if that is impossible. A number of rows is recorded when it comes
         again within three calls, since most searches end row by row.

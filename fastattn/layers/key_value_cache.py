@@ -166,9 +166,12 @@ class KeyValueCache:
             self._shared_lengths[slot] = length
         return rows_T
 
-    def begin_with_rows(self, slot: int, rows_T: np.ndarray) -> None:
-        """Start the slot's history with rows of ``shared_rows`` or ``longest_beginning``."""
-        self.take_rows(0, len(rows_T))
+    def begin_with_rows(self, slot: int, rows_T: np.ndarray, positions: int) -> None:
+        """Start the slot's history with rows of ``shared_rows`` or ``longest_beginning``.
+
+        positions  about how many the history will have, at least those of rows_T: tables that grow end recordings
+        """
+        self._make_room(positions)
         self.histories_RS[slot, : len(rows_T)] = rows_T
         self._hold(rows_T)
         self._shared_lengths[slot] = len(rows_T)
@@ -251,15 +254,19 @@ class KeyValueCache:
 
     def take_rows(self, count: int, last_position: int) -> np.ndarray:
         """rows_N int32: unused rows; the tables get room for positions up to ``last_position``."""
-        if last_position >= self.histories_RS.shape[1]:
-            self.histories_RS = _widened(self.histories_RS, last_position + 1, -1)
-            self._written_rows_RS = _widened(self._written_rows_RS, last_position + 1, -1)
+        self._make_room(last_position + 1)
         if count > self.target.free_count:
             self._return_dropped_rows()
         rows_N = self.target.take(count)
         if len(self._tokens_M) < self.target.rows:
             self._tokens_M = _extended(self._tokens_M, self.target.rows - len(self._tokens_M), 0)
         return rows_N
+
+    def _make_room(self, positions: int) -> None:
+        """Give the tables of histories room for so many positions."""
+        if positions > self.histories_RS.shape[1]:
+            self.histories_RS = _widened(self.histories_RS, positions, -1)
+            self._written_rows_RS = _widened(self._written_rows_RS, positions, -1)
 
     # for recorded steps, which write the tables themselves
 

@@ -54,7 +54,11 @@ def emit_instruction(emitter: Emitter, instruction: str, *arguments) -> None:
 
 
 def configure(emitter: Emitter, row_counts, row_bytes) -> None:
-    """Give the registers their rows, 1 to TILE_ROWS, 8 bits each in an i64; and each row its bytes, 16 bits in two."""
+    """Give each register a number of rows, 1 to TILE_ROWS, and of bytes a row; 0 and 0 where it is not used.
+
+    row_counts  the eight numbers of rows, 8 bits each, in an i64
+    row_bytes   the eight numbers of bytes, 16 bits each, in two i64
+    """
     builder = emitter.builder
     with builder.goto_entry_block():
         configuration = builder.alloca(ir.ArrayType(I64, 8))

@@ -51,8 +51,8 @@ def make_amx_grouped_tile():
         def scratch_of(first, group, size):
             return builder.add(first, builder.mul(builder.and_(group, I64(1)), I64(size)))
 
-        def behind(group, count):
-            """The group ``count`` groups on, or the last one, which then comes again, to the scratch that has it."""
+        def ahead(group, count):
+            """The group ``count`` groups on; where there is none, the last one again."""
             later = builder.add(group, I64(count))
             return builder.select(builder.icmp_signed("<", later, last), later, last)
 
@@ -77,22 +77,22 @@ def make_amx_grouped_tile():
             emit_move(emitter, "store", SUMS, scratch_of(all_sums, group, SUMS_BYTES), I64(TILE_BYTES))
 
         def add(group, values):
-            multiply(behind(group, 2))
-            spread(behind(group, 3))
+            multiply(ahead(group, 2))
+            spread(ahead(group, 3))
             sums, skip = scratch_of(all_sums, group, SUMS_BYTES), builder.mul(group, I64(STAGED_GROUP))
             scale, minimum = numbers.scales(emitter, panel, 0, group)
             new_values = []
             for i, (row, value) in enumerate(zip(staged_rows, values)):
                 total = emitter.load_integers(builder.add(sums, I64(i * TILE_BYTES)))
                 new_values.append(add_group(emitter, builder.add(row, skip), total, scale, minimum, value))
-            store(behind(group, 2))
+            store(ahead(group, 2))
             return new_values
 
         spread(I64(0))
         for n in range(2):
-            spread(behind(I64(0), n + 1))
-            multiply(behind(I64(0), n))
-            store(behind(I64(0), n))
+            spread(ahead(I64(0), n + 1))
+            multiply(ahead(I64(0), n))
+            store(ahead(I64(0), n))
         bias = emitter.load(affine.bias)
         values = emitter.loop(groups, 1, [emitter.add(bias, emitter.load(row)) for row in residual_rows], add)
         for value, row in zip(values, out_rows):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import speculation
+from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.speculation import look_up
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
@@ -70,6 +71,24 @@ def test_the_model_is_its_own_best_draft(options, steps):
     found = generator.generate(AGAIN, speculate=generator, **options)
     assert found.proposed == found.accepted == 33  # 3, then 7 at a time, 2 at last
     assert sum(rows > 1 for rows in steps) == 6
+
+
+def test_steps_shared_with_proposals_are_recorded(monkeypatch):
+    repeated, step = [], RecordedLayers.step
+
+    def counted(self, slots_R, *inputs):
+        hidden_RD = step(self, slots_R, *inputs)
+        repeated.append(hidden_RD is not None and len({*slots_R.tolist()}) < len(slots_R))
+        return hidden_RD
+
+    options = {"max_new_tokens": 60, "return_log_probs": True}
+    expected = [answers(make(end_ids=()), [AGAIN], **options, **own) for own in ({}, {"beam_size": 2})]
+    generator = make(end_ids=())
+    monkeypatch.setattr(RecordedLayers, "step", counted)
+    kinds = {"speculate": generator}, {"beam_size": 2}
+    asked = [generator.submit([AGAIN], details=True, caller=n, **options, **own) for n, own in enumerate(kinds)]
+    assert [list(map(told, one.result())) for one in asked] == expected
+    assert sum(repeated) > 5
 
 
 def test_what_is_repeated_is_found():

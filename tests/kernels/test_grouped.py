@@ -1,6 +1,10 @@
 """Weights of 4 and 8 bits in groups: exact sums; weights in panels: the bits of NumPy's product in every form."""
 
+import ctypes
 import itertools
+import mmap
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,9 +64,34 @@ def test_a_row_has_the_same_bits_in_any_company(precision):
         weight, x = (rng.standard_normal((count, 32 * groups), np.float32) for count in (NR + 19, 49))
         packed, bias = operations.pack_linear(weight, x[0, :1].repeat(NR + 19), precision), x[:, :1] * weight[:, 0]
         alone = np.concatenate([operations.linear(x[n : n + 1], packed, "none", bias[n : n + 1]) for n in range(49)])
-        for first, last in ((0, 16), (3, 35), (1, 49), (20, 45)):
+        for first, last in ((0, 15), (0, 16), (0, 31), (3, 35), (1, 49), (20, 45)):
             found = operations.linear(x[first:last], packed, "none", bias[first:last])
             np.testing.assert_array_equal(found, alone[first:last])
+
+
+def before_a_wall(array):
+    """A copy that ends where memory begins that nobody may read."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
+    wall = ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data + size)
+    assert ctypes.CDLL(None).mprotect(wall, mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(memory, np.uint8, array.nbytes, size - array.nbytes).view(array.dtype).reshape(array.shape)
+    copy[:] = array
+    return copy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects memory as on Linux")
+@pytest.mark.parametrize("precision", ["int4", "int8_groups"])
+def test_products_read_nothing_behind_their_operands(precision):
+    """A fault ends the process."""
+    for rows, groups in itertools.product((1, 8, 15, 16, 17, 33), (1, 2, 3, 4)):
+        rng = np.random.default_rng(rows)
+        shapes = (NR, 32 * groups), (rows, 32 * groups), (rows, NR)
+        weight, x, residual = (rng.standard_normal(shape, np.float32) for shape in shapes)
+        packed = operations.pack_linear(weight, None, precision)
+        walled = replace(packed, panels_PSN=before_a_wall(packed.panels_PSN), bias=before_a_wall(packed.bias))
+        found = operations.linear(before_a_wall(x), walled, "none", before_a_wall(residual))
+        np.testing.assert_array_equal(found, operations.linear(x, packed, "none", residual))
 
 
 def test_a_projection_and_an_embedding_of_8_bits():

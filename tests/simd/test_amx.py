@@ -1,13 +1,19 @@
 """Tile registers: who may use them, and products with them where the CPU has none."""
 
+import ctypes
 import errno
+import mmap
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from fastattn.kernels.arguments import NR
+from fastattn.ops import cpu as operations
 from fastattn.simd import target
 from fastattn.simd.target import choose_target
 from tests import ROOT
@@ -69,6 +75,25 @@ def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux" or bool(target.TARGET.tiles), reason="Linux without tiles")
 def test_linux_refuses_what_the_cpu_has_not():
     assert target._request() != 0
+
+
+def has_registers_in_use() -> bool:
+    """What XGETBV says of this thread's tile registers (bit 18 of the components in use)."""
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xb9\x01\x00\x00\x00\x0f\x01\xd0\xc3")  # mov ecx, 1; xgetbv; ret
+    function = ctypes.CFUNCTYPE(ctypes.c_uint32)(np.frombuffer(code, np.uint8).ctypes.data)
+    return bool(function() >> 18 & 1)
+
+
+@pytest.mark.skipif(not target.TARGET.tiles, reason="a CPU with tile registers")
+@pytest.mark.parametrize("precision", ["int8", "bfloat16", "int4", "int8_groups"])
+def test_products_leave_no_registers_in_use(precision):
+    x, weight = np.ones((16, 32), np.float32), np.ones((NR, 32), np.float32)
+    packed = operations.pack_linear(weight, None, precision)
+    with operations.use_threads(1):
+        for multiply in (operations.linear, partial(operations.gated, gate=packed)):
+            multiply(x, packed)
+            assert not has_registers_in_use()
 
 
 @pytest.mark.slow
