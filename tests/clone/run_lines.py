@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 75_317, "tests": 58_576, "bench": 14_355, "docs": 2_329}
+BUDGET = {"product": 75_317, "tests": 58_573, "bench": 14_355, "docs": 2_329}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:

@@ -1,8 +1,10 @@
 """Searches and scores as the tests of decoding call them, and what they compare."""
 
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.search import HOPELESS, Hypothesis, Job, score_plan, search_plan
 from fastattn.decoding.worker import DecodingService, DecodingWorker
 from tests.models.tiny_models import END, START, UNK, random_sources
@@ -21,6 +24,20 @@ def decode(model, jobs: Sequence[Job], options: DecodingOptions, threads: int = 
     jobs = [replace(job, options=options) for job in jobs]
     service = DecodingService(model, END, UNK, threads)
     return service.scheduler(options).run(partial(search_plan, jobs, model.sizes))
+
+
+@contextmanager
+def calls_of_layers():
+    """(slots_R, whether the step was recorded) of each call of ``RecordedLayers.step``."""
+    calls, step = [], RecordedLayers.step
+
+    def noted(self, slots_R, *inputs):
+        hidden_RD = step(self, slots_R, *inputs)
+        calls.append((slots_R, hidden_RD is not None))
+        return hidden_RD
+
+    with mock.patch.object(RecordedLayers, "step", noted):
+        yield calls
 
 
 def search(model, sources, prefixes=None, threads: int = 1, **options) -> list[list[Hypothesis]]:

@@ -26,7 +26,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import decode, interleaved, plain
+from tests.decoding.searching import calls_of_layers, decode, interleaved, plain
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
 
 SOURCES = random_sources(40, seed=2, longest=12)
@@ -105,19 +105,11 @@ def test_models_of_every_variety(variety):
 
 def layers_recorded(model, jobs, options, callers=1):
     """The number of rows of each step whose layers alone were recorded; the search finds what other steps do."""
-    made, run = [], RecordedLayers.step
-
-    def count(self, slots_R, *inputs):
-        hidden_RD = run(self, slots_R, *inputs)
-        if hidden_RD is not None:
-            made.append(len(slots_R))
-        return hidden_RD
-
-    with mock.patch.object(RecordedLayers, "step", count):
+    with calls_of_layers() as calls:
         found = plain(decode(model, jobs, options, callers))
     with steps_by_themselves():
         assert found == plain(decode(model, jobs, options))
-    return made
+    return [len(slots_R) for slots_R, is_recorded in calls if is_recorded]
 
 
 @pytest.mark.parametrize("variety", VARIETIES)

@@ -28,6 +28,7 @@ from fastattn.ops.row_pool import RowPool
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec, PositionSpec
 from fastattn.spec.text_spec import GeneratorText, SearchRules
+from tests.decoding.searching import calls_of_layers
 from tests.generation.language_models import END, SPEC, START, VOCABULARY, checkpoint, make, with_stack
 from tests.messages import refused
 
@@ -595,16 +596,8 @@ def test_chunks_are_recorded_once_with_the_bits_of_others(stack, monkeypatch):
     """However long the prompts are; alone, beside others' steps, and with what earlier calls have kept."""
     monkeypatch.setattr(prompts_module, "MOST_CHUNK", 8)
     given = checkpoint(stack=replace(STACKS[stack], positions=STACKS["rotary"].positions), end_ids=())
-    recorded, made = [], []
-    record, step = RecordedLayers._record, RecordedLayers.step
+    recorded, record = [], RecordedLayers._record
     monkeypatch.setattr(RecordedLayers, "_record", lambda self, rows: recorded.append(len(rows)) or record(self, rows))
-
-    def counted(self, slots_R, *inputs):
-        hidden_RD = step(self, slots_R, *inputs)
-        made.append(len(slots_R) if hidden_RD is not None else 0)
-        return hidden_RD
-
-    monkeypatch.setattr(RecordedLayers, "step", counted)
 
     def answers_of(prompts, **options):
         generator = fastattn.Generator.from_checkpoint(given, "int8")
@@ -612,7 +605,9 @@ def test_chunks_are_recorded_once_with_the_bits_of_others(stack, monkeypatch):
 
     long, other = [2 + n % 250 for n in range(500)], [3 + n % 250 for n in range(300)]
     cases = [([long], {}), ([long, other, [5, 6, 7]], {}), ([[5, 6], long], {"beam_size": 3})]
-    found = [answers_of(prompts, **options) for prompts, options in cases[:1]]
+    with calls_of_layers() as calls:
+        found = [answers_of(prompts, **options) for prompts, options in cases[:1]]
+    made = [len(slots_R) * is_recorded for slots_R, is_recorded in calls]
     assert (recorded, made[:3]) == ([8], [0, 8, 8]) and made.count(8) >= 60
     found += [answers_of(prompts, **options) for prompts, options in cases[1:]]
     monkeypatch.setattr(cpu, "recorder", lambda: None)

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import speculation
-from fastattn.decoding.recorded_layers import RecordedLayers
 from fastattn.decoding.speculation import look_up
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec
+from tests.decoding.searching import calls_of_layers
 from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
 from tests.generation.test_generator import STACKS as OTHERS
 from tests.generation.test_generator import answers, cache_of, told
@@ -73,22 +73,15 @@ def test_the_model_is_its_own_best_draft(options, steps):
     assert sum(rows > 1 for rows in steps) == 6
 
 
-def test_steps_shared_with_proposals_are_recorded(monkeypatch):
-    repeated, step = [], RecordedLayers.step
-
-    def counted(self, slots_R, *inputs):
-        hidden_RD = step(self, slots_R, *inputs)
-        repeated.append(hidden_RD is not None and len({*slots_R.tolist()}) < len(slots_R))
-        return hidden_RD
-
+def test_steps_shared_with_proposals_are_recorded():
     options = {"max_new_tokens": 60, "return_log_probs": True}
     expected = [answers(make(end_ids=()), [AGAIN], **options, **own) for own in ({}, {"beam_size": 2})]
     generator = make(end_ids=())
-    monkeypatch.setattr(RecordedLayers, "step", counted)
     kinds = {"speculate": generator}, {"beam_size": 2}
-    asked = [generator.submit([AGAIN], details=True, caller=n, **options, **own) for n, own in enumerate(kinds)]
-    assert [list(map(told, one.result())) for one in asked] == expected
-    assert sum(repeated) > 5
+    with calls_of_layers() as calls:
+        asked = [generator.submit([AGAIN], details=True, caller=n, **options, **own) for n, own in enumerate(kinds)]
+        assert [list(map(told, one.result())) for one in asked] == expected
+    assert sum(is_recorded and len({*slots_R.tolist()}) < len(slots_R) for slots_R, is_recorded in calls) > 5
 
 
 def test_what_is_repeated_is_found():

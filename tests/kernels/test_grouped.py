@@ -1,9 +1,7 @@
 """Weights of 4 and 8 bits in groups: exact sums; weights in panels: the bits of NumPy's product in every form."""
 
-import ctypes
 import itertools
-import mmap
-import sys
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +14,7 @@ from fastattn.ops import reference
 from fastattn.simd.arguments import GROUPED_ROWS
 from fastattn.spec.quantized import Int4Tensor, QuantizedTensor
 from fastattn.spec.rounding import quantize_groups, round_groups
+from tests.guard_pages import guarded
 
 SHAPES = [
     (1, 1, 32), (1, NR, 64), (1, GROUP * NR + 1, 96), (2, NR + 1, 32), (3, GROUP * NR, 64), (4, 2 * NR - 1, 96),
@@ -71,16 +70,12 @@ def test_a_row_has_the_same_bits_in_any_company(precision):
 
 def before_a_wall(array):
     """A copy that ends where memory begins that nobody may read."""
-    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
-    wall = ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data + size)
-    assert ctypes.CDLL(None).mprotect(wall, mmap.PAGESIZE, 0) == 0
-    copy = np.frombuffer(memory, np.uint8, array.nbytes, size - array.nbytes).view(array.dtype).reshape(array.shape)
+    copy = guarded(array.nbytes)[-array.nbytes :].view(array.dtype).reshape(array.shape)
     copy[:] = array
     return copy
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="protects memory as on Linux")
+@pytest.mark.skipif(os.name == "nt", reason="mprotect")
 @pytest.mark.parametrize("precision", ["int4", "int8_groups"])
 def test_products_read_nothing_behind_their_operands(precision):
     """A fault ends the process."""

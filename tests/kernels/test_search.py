@@ -89,13 +89,12 @@ def test_sums_of_extremes_are_exact():
 
 
 BESIDE_GUARD_PAGES = """
-import ctypes, mmap
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from fastattn.ops.cpu.search import nearest_rows as search
+from tests.guard_pages import guarded
 
-N, K, PAGE = 40, 3, mmap.PAGESIZE
-libc, rng = ctypes.CDLL(None), np.random.default_rng(0)
+N, K, rng = 40, 3, np.random.default_rng(0)
 FORMS = {
     "contiguous": (lambda D: N * D, lambda x, D: x.reshape(N, D)),
     "reversed": (lambda D: N * D, lambda x, D: x.reshape(N, D)[::-1]),
@@ -107,12 +106,8 @@ FORMS = {
 
 def placed(flat):
     "The numbers in memory of their own, first at its end, then at its start: a page on each side cannot be read."
-    size = -(-flat.nbytes // PAGE) * PAGE
-    area = mmap.mmap(-1, size + 2 * PAGE)
-    whole = np.frombuffer(area, np.uint8)
-    for guard in (whole.ctypes.data, whole.ctypes.data + PAGE + size):
-        assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(PAGE), 0) == 0
-    for first in (PAGE + size - flat.nbytes, PAGE):
+    whole = guarded(flat.nbytes)
+    for first in (len(whole) - flat.nbytes, 0):
         numbers = whole[first : first + flat.nbytes].view(flat.dtype)
         numbers[:] = flat
         yield numbers

@@ -115,22 +115,16 @@ def test_a_function_of_the_same_name_and_other_source(tmp_path):
 
 
 GUARDED = """
-import ctypes, mmap
 import numpy as np
+from tests.guard_pages import guarded
 from tests.user_functions.kernels import modified, seen
-page = mmap.PAGESIZE
-memory = mmap.mmap(-1, 3 * page)
-start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-libc = ctypes.CDLL(None)
-for guard in (start, start + 2 * page):
-    assert libc.mprotect(ctypes.c_void_p(guard), page, 0) == 0
-whole = np.frombuffer(memory, np.uint8)[page : 2 * page]
+whole = guarded(1)
 scores = np.zeros((40, 70), np.float32)
 NEAR, FAR = (0, 1, -1, 50, 2**31 - 1, -(2**31)), (2**40, -(2**62))
 for dtype, fars in ((np.float32, NEAR + FAR), (np.int64, NEAR), (np.bool_, NEAR)):
     for shape in ((1,), (3,), (17,), (64,), (5, 7), (2, 16), (3, 33)):
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        for place in (whole[:size], whole[page - size:]):
+        for place in (whole[:size], whole[-size:]):
             table = place.view(dtype).reshape(shape)
             for far in fars:
                 def look(score, b, h, t, s, table=table, far=far):
